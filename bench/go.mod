@@ -1,0 +1,20 @@
+module github.com/postrider/postrider/bench
+
+go 1.26.0
+
+require (
+	github.com/postrider/postrider v0.0.0
+	github.com/postrider/postrider/examples/orders v0.0.0
+)
+
+require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0 // indirect
+	github.com/ncruces/go-sqlite3 v0.37.0 // indirect
+	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
+	github.com/ncruces/julianday v1.0.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/postrider/postrider => ..
+
+replace github.com/postrider/postrider/examples/orders => ../examples/orders

@@ -1,0 +1,122 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// ErrHeld means that another relay holds the lease of this route and shard.
+var ErrHeld = errors.New("another relay holds this shard of the route")
+
+// ErrFenced means that the lease was lost to another relay (or expired and was
+// taken): the call changed nothing, and no later call on this Lease will.
+var ErrFenced = errors.New("the lease was lost: another relay took this shard of the route")
+
+// Store is where messages rest. A key belongs to one shard for ever, so one
+// (route, shard) pair is read by one relay at a time, which is what keeps the
+// order. Implementations: source/poll (PostgreSQL), sqlitestore, memstore.
+// Safe for concurrent use.
+type Store interface {
+	// Shards is the number of shards, fixed when the store was created.
+	Shards(ctx context.Context) (int, error)
+	// Acquire takes the lease of one shard of one route and loads its state.
+	// ErrHeld if another owner's lease has not expired yet; the same owner
+	// gets a new lease at once, which fences its old one.
+	Acquire(ctx context.Context, claim Claim) (Lease, error)
+}
+
+// Start says where a route that has no cursor yet begins.
+type Start string
+
+const (
+	StartBeginning Start = "beginning" // with the oldest message that is still there
+	StartNow       Start = "now"       // with what commits after its cursor exists
+)
+
+// Claim asks for one shard of one route.
+type Claim struct {
+	Route string
+	Shard int
+	// Owner is unique to the process; shown to people.
+	Owner string
+	// TTL is how long the lease lasts without a renewal. Positive.
+	TTL time.Duration
+	// Topics are the route's patterns, as Matcher takes them. Only messages
+	// whose topic matches are handed out; the others count as done.
+	Topics []string
+	// Start applies when the route has no cursor on this shard yet.
+	Start Start
+	// Hold keeps a key closed behind a failed message (on_failure: hold).
+	Hold bool
+}
+
+// Source hands messages out and records what became of them. Receive and
+// Settle may run at the same time, each in one goroutine. An error other than
+// the context's end makes the Lease unusable: wait until nothing is being
+// published, close it and acquire anew. What was not settled is then handed
+// out again.
+type Source interface {
+	// Receive blocks until there is something to hand out or ctx ends, and
+	// returns at most max deliveries. New messages of the log come in order of
+	// their number; late ones (a transaction that committed after later
+	// numbers were handed out) come before any newer message that their key
+	// could have. Parked messages come when they are due, in their key's
+	// order. Nothing is handed out twice by one Lease, unless it was settled
+	// as Retrying, Blocked or Scheduled and has come due.
+	Receive(ctx context.Context, max int) ([]Delivery, error)
+	// Settle records outcomes in one transaction and extends the lease; with
+	// no outcomes it only does the latter. If it returns an error nothing is
+	// recorded (or, if the connection broke, that is unknown).
+	// ErrFenced: another relay took over; nothing was changed.
+	Settle(ctx context.Context, outcomes []Outcome) error
+}
+
+// Lease is one relay's hold on one shard of one route.
+type Lease interface {
+	Source
+	// ClosedKeys are the keys that had parked messages in their way when the
+	// lease was taken, with the number of those messages: retrying, blocked
+	// and, under Hold, failed ones. Not to be changed.
+	ClosedKeys() map[string]int
+	// Deadline is when the lease ends, on this process's clock, counted from
+	// before the last successful renewal was sent. Publish nothing after it.
+	Deadline() time.Time
+	// Close gives the lease up, durably, so that another relay can take it at
+	// once, and frees its resources. After ErrFenced it only does the latter.
+	Close(ctx context.Context) error
+}
+
+// Delivery is a message handed out.
+type Delivery struct {
+	Message outbox.Message
+	// Seq is the message's number in its shard.
+	Seq int64
+	// State is StatePending for what is to be published; StateScheduled or
+	// StateExpired, by the database's clock, for what only is to be settled so.
+	State outbox.State
+	// Parked: it comes from the parked set, not from the log.
+	Parked bool
+	// Attempts already spent on it.
+	Attempts int
+}
+
+// Outcome is what became of a delivery.
+type Outcome struct {
+	Delivery Delivery
+	// State is one of: Sent; Retrying (due again after RetryAfter); Failed;
+	// Blocked (an earlier message of its key is parked, or was in this same
+	// call); Scheduled; Expired; Pending (returned: nothing is recorded, and
+	// this lease does not hand it out again).
+	State outbox.State
+	// Attempts spent by now, this one included.
+	Attempts int
+	// RetryAfter counts from the settling, on the database's clock.
+	RetryAfter time.Duration
+	// Error is the reason, for people. Empty for Sent.
+	Error string
+	// BrokerID is what the broker called it, for Sent.
+	BrokerID string
+}
