@@ -1,6 +1,6 @@
 module github.com/postrider/postrider/test
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/postrider/postrider v0.0.0
