@@ -1,0 +1,267 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+var errClosed = errors.New("memstore: the lease was closed")
+
+type cursorKey struct {
+	route string
+	shard int
+}
+
+// cursor is what is kept of one shard of one route. The Store's mutex guards it.
+type cursor struct {
+	owner   string
+	token   int64 // grows with every lease
+	expires time.Time
+	hold    bool // the present claim's
+
+	// As of the last Settle: every number up to pos is settled, but for those
+	// in unsettled (handed out without an outcome, or not visible yet).
+	pos       int64
+	unsettled numset.Set
+
+	parked   map[int64]*parked // by number
+	lines    map[string]*line  // by key
+	due      dueQueue
+	arrivals int64
+}
+
+// lease is a relay.Lease. Its fields are guarded by the Store's mutex.
+type lease struct {
+	store   *Store
+	cursor  *cursor
+	claim   relay.Claim
+	matches func(topic string) bool
+	token   int64
+	closed  bool
+	keys    map[string]int
+
+	deadline time.Time
+
+	// The lease reads ahead of what is settled.
+	pos       int64
+	unsettled numset.Set
+	missing   numset.Set // the part of unsettled that was not handed out yet
+}
+
+// Acquire takes the lease of one shard of one route, as relay.Store says.
+func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	matches, err := relay.Matcher(claim.Topics)
+	if err != nil {
+		return nil, fmt.Errorf("memstore: route %q: %w", claim.Route, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case claim.Shard < 0 || claim.Shard >= len(s.shards):
+		return nil, fmt.Errorf("memstore: shard %d of %d does not exist", claim.Shard, len(s.shards))
+	case claim.TTL <= 0:
+		return nil, fmt.Errorf("memstore: a lease of %v is not positive", claim.TTL)
+	}
+	now := time.Now()
+	key := cursorKey{claim.Route, claim.Shard}
+	c := s.cursors[key]
+	if c == nil {
+		c = s.newCursor(claim)
+		s.cursors[key] = c
+	}
+	if c.owner != "" && c.owner != claim.Owner && now.Before(c.expires) {
+		return nil, relay.ErrHeld
+	}
+	c.token++
+	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)
+	c.hold = claim.Hold
+	c.reload(now)
+	l := &lease{
+		store: s, cursor: c, claim: claim, matches: matches, token: c.token, deadline: now.Add(claim.TTL),
+		keys: make(map[string]int),
+		pos:  c.pos, unsettled: c.unsettled.Clone(), missing: c.unsettled.Clone(),
+	}
+	for name, line := range c.lines {
+		if n := c.closed(line); n > 0 {
+			l.keys[name] = n
+		}
+	}
+	s.wake() // whoever held it before learns that it is fenced
+	return l, nil
+}
+
+func (s *Store) newCursor(claim relay.Claim) *cursor {
+	c := &cursor{parked: make(map[int64]*parked), lines: make(map[string]*line)}
+	if claim.Start == relay.StartNow {
+		log := s.shards[claim.Shard]
+		c.pos = int64(len(log))
+		for i, r := range log {
+			if r.tx.state == txOpen { // it commits after the cursor exists
+				c.unsettled.Add(int64(i+1), int64(i+1))
+			}
+		}
+	}
+	return c
+}
+
+func (l *lease) ClosedKeys() map[string]int { return l.keys }
+
+func (l *lease) Deadline() time.Time {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	return l.deadline
+}
+
+func (l *lease) Close(context.Context) error {
+	s := l.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.closed && l.cursor.token == l.token {
+		l.cursor.owner = ""
+	}
+	l.closed = true
+	s.wake()
+	return nil
+}
+
+func (l *lease) usable() error {
+	switch {
+	case l.cursor.token != l.token:
+		return relay.ErrFenced
+	case l.closed:
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+// Receive hands out parked messages that are due, late ones, then new ones.
+func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
+	if max < 1 {
+		return nil, fmt.Errorf("memstore: receive at most %d messages", max)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		l.store.mu.Lock()
+		if err := l.usable(); err != nil {
+			l.store.mu.Unlock()
+			return nil, err
+		}
+		deliveries, next := l.take(max, time.Now())
+		changed := l.store.changed
+		l.store.mu.Unlock()
+		if len(deliveries) > 0 {
+			return deliveries, nil
+		}
+		var due <-chan time.Time
+		var timer *time.Timer
+		if !next.IsZero() {
+			timer = time.NewTimer(time.Until(next))
+			due = timer.C
+		}
+		select {
+		case <-changed:
+		case <-due:
+		case <-ctx.Done():
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// take collects what can be handed out now; next is when a parked message will
+// be due.
+func (l *lease) take(max int, now time.Time) (out []relay.Delivery, next time.Time) {
+	// Parked messages get at most half of the room while the log has more.
+	out, next = l.takeParked(out, (max+1)/2, now)
+	out = l.takeLog(out, max, now)
+	if len(out) < max {
+		out, next = l.takeParked(out, max, now)
+	}
+	return out, next
+}
+
+func (l *lease) takeParked(out []relay.Delivery, max int, now time.Time) ([]relay.Delivery, time.Time) {
+	for len(out) < max {
+		p, next := l.cursor.nextDue(now)
+		if p == nil {
+			return out, next
+		}
+		state := outbox.StatePending
+		if expired(&p.message, now) {
+			state = outbox.StateExpired
+		}
+		out = append(out, relay.Delivery{Message: p.message, Seq: p.seq, State: state, Parked: true, Attempts: p.attempts})
+	}
+	return out, time.Time{}
+}
+
+func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.Delivery {
+	log := l.store.shards[l.claim.Shard]
+	// Late messages come before any newer one.
+	if !l.missing.Empty() {
+		var seen, gone []int64
+		for seq := range l.missing.All() {
+			r := &log[seq-1]
+			if r.tx.state == txOpen {
+				continue
+			}
+			if r.tx.state == txRolledBack || !l.matches(r.message.Topic) {
+				gone = append(gone, seq)
+				continue
+			}
+			if len(out) == max {
+				break
+			}
+			out = append(out, fromLog(r, seq, now))
+			seen = append(seen, seq)
+		}
+		for _, seq := range gone {
+			l.missing.Remove(seq, seq)
+			l.unsettled.Remove(seq, seq)
+		}
+		for _, seq := range seen {
+			l.missing.Remove(seq, seq)
+		}
+	}
+	for ; len(out) < max && l.pos < int64(len(log)); l.pos++ {
+		r, seq := &log[l.pos], l.pos+1
+		switch {
+		case r.tx.state == txOpen:
+			l.missing.Add(seq, seq)
+			l.unsettled.Add(seq, seq)
+		case r.tx.state == txRolledBack || !l.matches(r.message.Topic):
+		default:
+			l.unsettled.Add(seq, seq)
+			out = append(out, fromLog(r, seq, now))
+		}
+	}
+	return out
+}
+
+func fromLog(r *row, seq int64, now time.Time) relay.Delivery {
+	state := outbox.StatePending
+	switch {
+	case expired(&r.message, now):
+		state = outbox.StateExpired
+	case r.message.NotBefore.After(now):
+		state = outbox.StateScheduled
+	}
+	return relay.Delivery{Message: r.message, Seq: seq, State: state}
+}
+
+func expired(m *outbox.Message, now time.Time) bool {
+	return !m.Expires.IsZero() && !m.Expires.After(now)
+}
