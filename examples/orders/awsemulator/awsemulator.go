@@ -1,0 +1,49 @@
+// Package awsemulator starts an AWS emulator (SQS, DynamoDB and more) inside
+// the process, on a free port of the loopback interface. The demo and the
+// tests use it; production points the same code at AWS by starting none.
+package awsemulator
+
+import (
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/sivchari/kumo"
+)
+
+// Region is the region in whose name the emulator answers.
+const Region = "us-east-1"
+
+// Server is a running emulator. Close it when done.
+//
+// All servers of one process share their queues and tables (the emulator keeps
+// them in globals), so give each test names of its own. KUMO_DATA_DIR, set
+// before the process starts, makes the emulator keep its data in that folder.
+type Server struct {
+	// Endpoint is the base URL, such as "http://127.0.0.1:40123".
+	Endpoint string
+
+	server *kumo.Server
+}
+
+// Start starts an emulator. It panics if no port of the loopback interface is
+// free.
+func Start() *Server {
+	s := kumo.NewServer()
+	return &Server{Endpoint: s.URL, server: s}
+}
+
+// Config is the SDK configuration that reaches the emulator directly.
+func (s *Server) Config() aws.Config { return Config(s.Endpoint) }
+
+// Config is an SDK configuration for an emulator, or a proxy in front of one,
+// at the given endpoint, with keys that mean nothing. It reads nothing from the
+// environment.
+func Config(endpoint string) aws.Config {
+	return aws.Config{
+		Region:       Region,
+		BaseEndpoint: aws.String(endpoint),
+		Credentials:  credentials.NewStaticCredentialsProvider("emulator", "emulator", ""),
+	}
+}
+
+// Close stops the server and waits for the requests that it is answering.
+func (s *Server) Close() { s.server.Close() }
