@@ -1,0 +1,330 @@
+package poll
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
+)
+
+const (
+	// inlineGaps is how many missing numbers are looked for in every read.
+	// More of them are looked for only when a snapshot shows a reason.
+	inlineGaps = 1000
+	// parkedPoll bounds how long a change that an operator makes to a parked
+	// message goes unnoticed.
+	parkedPoll = time.Second
+	// maxParkedOut is how many parked messages are out at a time.
+	maxParkedOut = 1000
+	// guardEvery is how often the sequence's settings are looked at.
+	guardEvery = time.Minute
+	// youngGap is how long missing numbers stay in the cursor's row before
+	// they get a row of their own; most are gone by then.
+	youngGap = time.Second
+	// smallGroup is how many ranges the cursor's row holds of one group.
+	smallGroup = 50
+)
+
+// lease reads one shard of one route. See relay.Lease for who may call what.
+type lease struct {
+	store  *Store
+	watch  *watch
+	match  func(string) bool
+	cursor *pgstore.Cursor
+	reader *reader
+	log    string
+
+	// Receive's own.
+	ready      []relay.Delivery // read and not handed out yet
+	pass       *pass            // looks for many missing numbers
+	last       *snapshot        // of the last page
+	tail       int64            // the highest number known to be drawn
+	nextParked time.Time
+	nextGuard  time.Time
+	nextLocks  time.Time
+
+	mu       sync.Mutex
+	deadline time.Time
+	pos      int64
+	held     numset.Set // numbers of the log that were read and not settled
+	gaps     gaps
+	parked   map[int64]struct{} // numbers of parked messages handed out
+	wake     bool               // the parked set has changed
+}
+
+func newLease(s *Store, w *watch, claim relay.Claim, match func(string) bool, c *pgstore.Cursor) *lease {
+	l := &lease{
+		store: s, watch: w, match: match, cursor: c,
+		reader:   newReader(s.cfg.Pool, s.cfg.Schema, claim.Route, claim.Shard, c.Token()),
+		log:      s.cfg.Schema.Log(claim.Shard),
+		pos:      c.Pos,
+		deadline: c.Deadline(),
+		parked:   map[int64]struct{}{},
+	}
+	// What was unsettled is missing until it is read again.
+	for id, numbers := range c.Gaps {
+		l.gaps.load(id, numbers)
+	}
+	l.gaps.add(c.Unsettled, nil)
+	w.enter(c.Token())
+	return l
+}
+
+func (l *lease) ClosedKeys() map[string]int { return l.cursor.Closed }
+
+func (l *lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+func (l *lease) Close(ctx context.Context) error {
+	l.watch.leave(l.cursor.Token())
+	return l.cursor.Close(ctx)
+}
+
+// checkTail refuses a sequence that is behind what was read of it: new messages
+// would get numbers that count as done.
+func (l *lease) checkTail(ctx context.Context) error {
+	shard := l.reader.shard
+	tails, err := pgstore.Tails(ctx, l.store.cfg.Pool, l.store.cfg.Schema, []int{shard})
+	if err != nil {
+		return err
+	}
+	if tail := tails[shard]; tail < l.pos {
+		sequence := l.store.cfg.Schema.LogSequence(shard)
+		return fmt.Errorf("sequence %[1]s stands at %[2]d but route %[3]s has read to %[4]d: new messages would be taken for old ones; if it was set back by hand, SELECT setval('%[1]s', %[4]d)",
+			sequence, tail, l.reader.route, l.pos)
+	}
+	return nil
+}
+
+// Receive works through what is waiting, in this order: rows that were read
+// already, missing numbers, parked messages, and the log's next page.
+func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
+	for {
+		if len(l.ready) > 0 {
+			n := min(max, len(l.ready))
+			out := l.ready[:n:n]
+			l.ready = l.ready[n:]
+			return out, nil
+		}
+		var err error
+		switch {
+		case l.pass != nil:
+			err = l.stepPass(ctx)
+		case l.needsFirstPass():
+			l.startPass(nil)
+		case l.parkedDue():
+			err = l.readParked(ctx, max)
+		case l.behind():
+			err = l.readPage(ctx, max)
+		default:
+			err = l.wait(ctx, max)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// wait lets the next poll pass, and probes what is missing.
+func (l *lease) wait(ctx context.Context, max int) error {
+	tick, err := l.watch.next(ctx)
+	if err != nil {
+		return err
+	}
+	if now := time.Now(); now.After(l.nextGuard) {
+		l.nextGuard = now.Add(guardEvery)
+		if err := l.store.guard(ctx, l.reader.shard); err != nil {
+			return err
+		}
+	}
+	l.tail = tick.tails[l.reader.shard]
+	l.mu.Lock()
+	missing, back := !l.gaps.empty(), l.tail < l.pos
+	l.mu.Unlock()
+	if back {
+		return errWentBack
+	}
+	if missing {
+		if err := l.askLocks(ctx); err != nil {
+			return err
+		}
+	}
+	if missing || tick.suspect {
+		return l.readPage(ctx, max)
+	}
+	return nil
+}
+
+// behind reports whether numbers are known to be drawn that were not read.
+func (l *lease) behind() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pos < l.tail
+}
+
+// readPage reads the next rows, and with them the missing numbers while those
+// are few. The tail was read before.
+func (l *lease) readPage(ctx context.Context, max int) error {
+	limit := min(max, l.store.cfg.PageSize)
+	l.mu.Lock()
+	pos := l.pos
+	inline := l.gaps.total() <= inlineGaps
+	var numbers []int64
+	if inline {
+		all := l.gaps.all()
+		numbers = slices.Collect(all.All())
+	}
+	l.mu.Unlock()
+
+	rows, seen, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: math.MaxInt64}, limit)
+	if err != nil {
+		return err
+	}
+	split, _ := slices.BinarySearchFunc(rows, pos+1, func(r row, n int64) int { return cmp.Compare(r.Seq, n) })
+	late, fresh := rows[:split], rows[split:]
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if inline {
+		for i := range late {
+			l.gaps.remove(late[i].Seq)
+		}
+		l.gaps.probed(seen)
+		l.hand(late)
+	}
+	needsPass := !inline && l.gaps.worthProbing(seen)
+	l.advance(fresh, len(fresh) == limit, seen)
+	if needsPass {
+		l.startPassLocked(fresh)
+		return nil
+	}
+	l.hand(fresh)
+	return nil
+}
+
+// advance moves the position past the rows and, if the page was not full, to
+// the tail. What is not among the rows is missing.
+func (l *lease) advance(rows []row, full bool, seen *snapshot) {
+	end := l.pos
+	var missing numset.Set
+	for i := range rows {
+		missing.Add(end+1, rows[i].Seq-1)
+		end = rows[i].Seq
+	}
+	if !full {
+		missing.Add(end+1, l.tail)
+		end = max(end, l.tail)
+	}
+	l.pos = end
+	l.gaps.add(missing, seen)
+}
+
+// hand puts rows that match the route's topics in line; the others are done.
+func (l *lease) hand(rows []row) {
+	for i := range rows {
+		if r := &rows[i]; l.match(r.Message.Topic) {
+			l.held.Add(r.Seq, r.Seq)
+			l.ready = append(l.ready, r.Delivery)
+		}
+	}
+}
+
+// Settle records outcomes and the position, and renews the lease.
+func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
+	l.mu.Lock()
+	held := l.held.Clone()
+	parking := false
+	for _, r := range settledRanges(outcomes) {
+		held.Remove(r.First, r.Last)
+	}
+	progress := pgstore.Progress{Pos: l.pos, Unsettled: held.Clone(), Gaps: map[int64]numset.Set{}}
+	for _, id := range l.gaps.gone {
+		progress.Gaps[id] = numset.Set{}
+	}
+	groups := slices.Clone(l.gaps.groups)
+	for _, g := range groups {
+		l.saveGroup(g, &progress)
+	}
+	gone := len(l.gaps.gone)
+	l.mu.Unlock()
+
+	xid, err := l.cursor.Settle(ctx, progress, outcomes)
+	if err != nil {
+		return err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = l.cursor.Deadline()
+	for _, r := range settledRanges(outcomes) {
+		l.held.Remove(r.First, r.Last)
+	}
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.State == outbox.StatePending {
+			continue
+		}
+		if o.Delivery.Parked {
+			delete(l.parked, o.Delivery.Seq)
+			parking = true
+		} else if o.State != outbox.StateSent {
+			parking = true
+		}
+	}
+	l.wake = l.wake || parking
+	l.gaps.gone = l.gaps.gone[gone:]
+	for _, g := range groups {
+		if saved, ok := progress.Gaps[g.id]; ok {
+			g.saved = saved
+		}
+		if g.fence == 0 {
+			g.fence, g.fenced = xid, time.Now()
+		}
+	}
+	return nil
+}
+
+// saveGroup puts a group where it belongs: into the cursor's row while it is
+// young and small, afterwards into a row of its own, written when it changes.
+func (l *lease) saveGroup(g *group, p *pgstore.Progress) {
+	if g.saved.Empty() && time.Since(g.found) < youngGap && len(g.numbers.Ranges()) <= smallGroup {
+		for _, r := range g.numbers.Ranges() {
+			p.Unsettled.Add(r.First, r.Last)
+		}
+		return
+	}
+	if !slices.Equal(g.saved.Ranges(), g.numbers.Ranges()) {
+		p.Gaps[g.id] = g.numbers.Clone()
+	}
+}
+
+// settledRanges are the numbers of the log that have an outcome.
+func settledRanges(outcomes []relay.Outcome) []numset.Range {
+	numbers := make([]int64, 0, len(outcomes))
+	for i := range outcomes {
+		if o := &outcomes[i]; !o.Delivery.Parked && o.State != outbox.StatePending {
+			numbers = append(numbers, o.Delivery.Seq)
+		}
+	}
+	slices.Sort(numbers)
+	var ranges []numset.Range
+	for _, n := range numbers {
+		if last := len(ranges) - 1; last >= 0 && ranges[last].Last+1 >= n {
+			ranges[last].Last = n
+		} else {
+			ranges = append(ranges, numset.Range{First: n, Last: n})
+		}
+	}
+	return ranges
+}

@@ -1,0 +1,42 @@
+package poll
+
+import (
+	"context"
+	"time"
+)
+
+// parkedDue reports whether it is time to look at the parked messages.
+func (l *lease) parkedDue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.parked) < maxParkedOut && (l.wake || !time.Now().Before(l.nextParked))
+}
+
+func (l *lease) readParked(ctx context.Context, max int) error {
+	l.mu.Lock()
+	l.wake = false
+	except := make([]int64, 0, len(l.parked))
+	for seq := range l.parked {
+		except = append(except, seq)
+	}
+	l.mu.Unlock()
+	limit := min(max, maxParkedOut-len(except))
+	due, next, err := l.cursor.Due(ctx, limit, except)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range due {
+		l.parked[due[i].Seq] = struct{}{}
+	}
+	l.ready = append(l.ready, due...)
+	switch {
+	case len(due) == limit:
+		l.wake = true
+	case next < 0 || next > parkedPoll:
+		next = parkedPoll
+	}
+	l.nextParked = time.Now().Add(next)
+	return nil
+}

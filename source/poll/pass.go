@@ -1,0 +1,136 @@
+package poll
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/internal/numset"
+)
+
+// A pass looks for all missing numbers, in several statements where they are
+// many, without a transaction held between them. It hands out what the first
+// statement's snapshot could see, in order of number, before any newer row.
+type pass struct {
+	left  []numset.Range
+	first *snapshot
+	then  []row // the page that waits for the end of the pass
+}
+
+func (l *lease) needsFirstPass() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gaps.unprobed()
+}
+
+func (l *lease) startPass(then []row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.startPassLocked(then)
+}
+
+// startPassLocked holds the rows back: they count as read, and are handed out
+// when the pass has ended.
+func (l *lease) startPassLocked(then []row) {
+	all := l.gaps.all()
+	l.pass = &pass{left: slices.Clone(all.Ranges()), then: then}
+	for i := range then {
+		if l.match(then[i].Message.Topic) {
+			l.held.Add(then[i].Seq, then[i].Seq)
+		}
+	}
+}
+
+// stepPass runs one statement of the pass.
+func (l *lease) stepPass(ctx context.Context) error {
+	p := l.pass
+	if len(p.left) == 0 {
+		l.endPass()
+		return nil
+	}
+	numbers, in, limit := p.next(l.store.cfg.PageSize)
+	rows, seen, err := l.reader.read(ctx, l.reader.probeSQL, numbers, in, limit)
+	if err != nil {
+		return err
+	}
+	if p.first == nil {
+		p.first = seen
+	}
+	if limit > 0 && len(rows) == limit { // the range goes on
+		p.left = slices.Insert(p.left, 0, numset.Range{First: rows[limit-1].Seq + 1, Last: in.Last})
+	}
+	// A row that committed after the first statement may follow another that
+	// committed then and whose number was looked for already: it waits for the
+	// next pass. (An id that is unfinished even now is not of this cluster: the
+	// row was restored from a dump.)
+	rows = slices.DeleteFunc(rows, func(r row) bool {
+		return p.first.unfinished(r.xid) && !seen.unfinished(r.xid)
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range rows {
+		l.gaps.remove(rows[i].Seq)
+	}
+	l.hand(rows)
+	return nil
+}
+
+// next takes what one statement looks for: many short ranges by their numbers,
+// or part of a long one.
+func (p *pass) next(size int) (numbers []int64, in numset.Range, limit int) {
+	if p.left[0].Len() > int64(size) {
+		in, p.left = p.left[0], p.left[1:]
+		return nil, in, size
+	}
+	for len(p.left) > 0 && int64(len(numbers))+p.left[0].Len() <= int64(size) {
+		for n := p.left[0].First; n <= p.left[0].Last; n++ {
+			numbers = append(numbers, n)
+		}
+		p.left = p.left[1:]
+	}
+	return numbers, numset.Range{First: 1, Last: 0}, 0
+}
+
+// endPass counts everything as looked for at the first snapshot, and lets the
+// page that waited go.
+func (l *lease) endPass() {
+	p := l.pass
+	l.pass = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.first != nil {
+		l.gaps.probed(p.first)
+	}
+	l.hand(p.then)
+}
+
+// askLocks looks for missing numbers that only foreign transactions keep alive:
+// ones that are older than the fence but never wrote to the log.
+func (l *lease) askLocks(ctx context.Context) error {
+	now := time.Now()
+	if now.Before(l.nextLocks) {
+		return nil
+	}
+	l.nextLocks = now.Add(time.Second)
+	l.mu.Lock()
+	var old []*group
+	for _, g := range l.gaps.groups {
+		if g.fence != 0 && !g.orphan && now.Sub(g.fenced) > time.Second {
+			old = append(old, g)
+		}
+	}
+	l.mu.Unlock()
+	if len(old) == 0 {
+		return nil
+	}
+	writers, err := l.reader.writers(ctx, l.log)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range old {
+		g.orphan = !slices.ContainsFunc(writers, func(low uint32) bool { return olderThan(low, g.fence) })
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// Package poll is how the relay learns of committed rows by asking PostgreSQL
+// for them. It hands every committed message out and none that was rolled back,
+// in an order that keeps each key's, and no transaction that stays open, here
+// or elsewhere in the cluster, holds the others up.
+//
+// Rows are read in order of their numbers. A number that is missing belongs to
+// a transaction that is still open or was rolled back; it is remembered as a
+// gap and looked for again until it appears or can be shown to be dead. See
+// ARCHITECTURE.md for the whole protocol.
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
+)
+
+// Config of a Store.
+type Config struct {
+	// Pool is the connection pool. Required. Each lease uses up to two
+	// connections at a time, and the store one more.
+	Pool pgstore.DB
+	// Schema holds the tables. Default pgstore.DefaultSchema.
+	Schema pgstore.Schema
+	// MinInterval and MaxInterval bound the pause between two polls: the
+	// shortest while messages come, the longest when idle. Default 2 and 25 ms.
+	MinInterval, MaxInterval time.Duration
+	// PageSize is how many rows one statement reads at most. Default 2000.
+	PageSize int
+}
+
+// Store is a relay.Store on PostgreSQL. Safe for concurrent use.
+type Store struct {
+	cfg Config
+
+	mu     sync.Mutex
+	shards int
+	watch  *watch
+}
+
+var _ relay.Store = (*Store)(nil)
+
+// New checks the configuration; it does not connect.
+func New(cfg Config) (*Store, error) {
+	var errs []error
+	if cfg.Pool == nil {
+		errs = append(errs, errors.New("pool is missing"))
+	}
+	errs = append(errs, cfg.Schema.Validate())
+	if cfg.MinInterval == 0 {
+		cfg.MinInterval = 2 * time.Millisecond
+	}
+	if cfg.MaxInterval == 0 {
+		cfg.MaxInterval = max(cfg.MinInterval, 25*time.Millisecond)
+	}
+	if cfg.MinInterval < 0 || cfg.MaxInterval < cfg.MinInterval {
+		errs = append(errs, fmt.Errorf("poll intervals %s to %s are not a range", cfg.MinInterval, cfg.MaxInterval))
+	}
+	if cfg.PageSize == 0 {
+		cfg.PageSize = 2000
+	}
+	if cfg.PageSize < 0 {
+		errs = append(errs, fmt.Errorf("page size %d is negative", cfg.PageSize))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("poll: %w", err)
+	}
+	return &Store{cfg: cfg}, nil
+}
+
+// Shards reads the number of shards. pgstore.ErrNoSchema if the tables are
+// missing or not all there, pgstore.ErrNewerSchema if they are a later
+// version's.
+func (s *Store) Shards(ctx context.Context) (int, error) {
+	status, err := pgstore.ReadStatus(ctx, s.cfg.Pool, s.cfg.Schema)
+	if err != nil {
+		return 0, err
+	}
+	if len(status.Pending) > 0 {
+		return 0, fmt.Errorf("%w (schema %s lacks %v)", pgstore.ErrNoSchema, s.cfg.Schema.Name(), status.Pending)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shards = status.Shards
+	if s.watch == nil {
+		s.watch = newWatch(s.cfg.Pool, s.cfg.Schema, status.Shards, s.cfg.MinInterval, s.cfg.MaxInterval)
+	}
+	return status.Shards, nil
+}
+
+// Acquire takes the lease of one shard of one route.
+func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
+	match, err := relay.Matcher(claim.Topics)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	shards, watch := s.shards, s.watch
+	s.mu.Unlock()
+	if watch == nil {
+		if shards, err = s.Shards(ctx); err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		watch = s.watch
+		s.mu.Unlock()
+	}
+	if claim.Shard < 0 || claim.Shard >= shards {
+		return nil, fmt.Errorf("poll: there is no shard %d: the store has %d", claim.Shard, shards)
+	}
+	if err := s.guard(ctx, claim.Shard); err != nil {
+		return nil, err
+	}
+	cursor, err := pgstore.Acquire(ctx, s.cfg.Pool, s.cfg.Schema, claim)
+	if err != nil {
+		return nil, err
+	}
+	l := newLease(s, watch, claim, match, cursor)
+	if err := l.checkTail(ctx); err != nil {
+		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
+	}
+	return l, nil
+}
+
+// guard reports what would make reading the shard unsafe.
+func (s *Store) guard(ctx context.Context, shard int) error {
+	return pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard)
+}

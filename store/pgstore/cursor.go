@@ -1,0 +1,193 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	heldSQL = `SELECT lease_until > clock_timestamp() AND owner <> $3 FROM {s}.cursor WHERE route = $1 AND shard = $2`
+
+	acquireSQL = `INSERT INTO {s}.cursor AS c (route, shard, pos, token, owner, lease_until, topics, topics_from, started)
+		VALUES ($1, $2, 0, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6, 0, 0)
+		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token, owner = excluded.owner, lease_until = excluded.lease_until,
+			topics = excluded.topics, topics_from = CASE WHEN c.topics = excluded.topics THEN c.topics_from ELSE c.pos END
+		WHERE c.lease_until <= clock_timestamp() OR c.owner = excluded.owner
+		RETURNING ctid::text, pos, unsettled::text, xmax = 0`
+
+	// A takeover must not be lost by a crash where the server's own setting
+	// would let it: the old relay's token would hold again.
+	durableSQL = `SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`
+
+	startNowSQL = `UPDATE {s}.cursor SET pos = $4, started = $4, topics_from = $4, unsettled = $5::text::int8multirange
+		WHERE route = $1 AND shard = $2 AND token = $3 RETURNING ctid::text`
+
+	// Missing numbers up to $1, as ranges.
+	missingSQL = `SELECT before + 1, seq - 1 FROM (
+			SELECT seq, lag(seq, 1, 0::bigint) OVER (ORDER BY seq) AS before
+			FROM (SELECT seq FROM {log} WHERE seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
+		WHERE seq > before + 1 ORDER BY seq`
+
+	markSQL = `INSERT INTO {s}.mark (route, shard, token) VALUES ($1, $2, $3)
+		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
+	loadGapsSQL   = `SELECT id, numbers::text FROM {s}.gap WHERE route = $1 AND shard = $2`
+	loadClosedSQL = `SELECT key, count(*) FROM {s}.parked WHERE route = $1 AND shard = $2 AND key <> ''
+		AND (state IN ('retrying', 'blocked') OR $3 AND state = 'failed') GROUP BY key`
+
+	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity' WHERE route = $1 AND shard = $2 AND token = $3`
+	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3`
+)
+
+// Cursor is the lease on one shard of one route, and what was loaded under it.
+// It is for the sources that read the log (source/poll). Settle and Close are
+// for one goroutine at a time; Deadline is safe for concurrent use with them
+// only under the caller's lock.
+type Cursor struct {
+	db       DB
+	schema   Schema
+	claim    relay.Claim
+	token    uuid.UUID
+	ctid     string
+	deadline time.Time
+
+	// Pos is the number up to which everything was handed out or is in
+	// Unsettled or Gaps, when the lease was taken.
+	Pos int64
+	// Unsettled are the numbers up to Pos without an outcome, but for Gaps.
+	Unsettled numset.Set
+	// Gaps are groups of missing numbers by the id of the group.
+	Gaps map[int64]numset.Set
+	// Closed counts the parked messages that keep each key closed.
+	Closed map[string]int
+}
+
+// Acquire takes the lease and loads the state. relay.ErrHeld if another owner
+// has it. ErrNoSchema if the tables are missing.
+func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cursor, error) {
+	c := &Cursor{db: db, schema: schema, claim: claim, Gaps: map[int64]numset.Set{}, Closed: map[string]int{}}
+	sent := time.Now()
+	var held bool
+	err := db.QueryRow(ctx, schema.sql(heldSQL), claim.Route, claim.Shard, claim.Owner).Scan(&held)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("acquire shard %d of route %s: %w", claim.Shard, claim.Route, err)
+	}
+	if held {
+		return nil, relay.ErrHeld
+	}
+	if c.token, err = uuid.NewRandom(); err != nil {
+		return nil, fmt.Errorf("make a fencing token: %w", err)
+	}
+	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return c.take(ctx, tx)
+	})
+	if errors.Is(err, relay.ErrHeld) {
+		return nil, relay.ErrHeld
+	}
+	if err != nil {
+		return nil, fmt.Errorf("acquire shard %d of route %s: %w", claim.Shard, claim.Route, err)
+	}
+	c.deadline = sent.Add(claim.TTL)
+	return c, nil
+}
+
+// take updates the cursor's row, which waits for a settle under the old token
+// that is under way, and only then reads the state.
+func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, durableSQL); err != nil {
+		return err
+	}
+	var unsettled string
+	var created bool
+	err := tx.QueryRow(ctx, c.schema.sql(acquireSQL), c.claim.Route, c.claim.Shard, c.token, c.claim.Owner, c.claim.TTL.Microseconds(), c.claim.Topics).
+		Scan(&c.ctid, &c.Pos, &unsettled, &created)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return relay.ErrHeld
+	}
+	if err != nil {
+		return err
+	}
+	if c.Unsettled, err = parseMultirange(unsettled); err != nil {
+		return err
+	}
+	if created && c.claim.Start == relay.StartNow {
+		if err := c.startNow(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, c.schema.sql(markSQL), c.claim.Route, c.claim.Shard, c.token); err != nil {
+		return err
+	}
+	return c.load(ctx, tx)
+}
+
+// startNow puts a new cursor behind everything that is committed by now. What
+// is numbered but not committed yet stays unsettled: it commits later.
+func (c *Cursor) startNow(ctx context.Context, tx pgx.Tx) error {
+	tails, err := Tails(ctx, tx, c.schema, []int{c.claim.Shard})
+	if err != nil {
+		return err
+	}
+	c.Pos = tails[c.claim.Shard]
+	rows, err := tx.Query(ctx, c.schema.logSQL(missingSQL, c.claim.Shard), c.Pos)
+	if err != nil {
+		return err
+	}
+	var first, last int64
+	if _, err := pgx.ForEachRow(rows, []any{&first, &last}, func() error { c.Unsettled.Add(first, last); return nil }); err != nil {
+		return err
+	}
+	return tx.QueryRow(ctx, c.schema.sql(startNowSQL), c.claim.Route, c.claim.Shard, c.token, c.Pos, formatMultirange(c.Unsettled)).Scan(&c.ctid)
+}
+
+func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, c.schema.sql(loadGapsSQL), c.claim.Route, c.claim.Shard)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var numbers string
+	_, err = pgx.ForEachRow(rows, []any{&id, &numbers}, func() error {
+		set, err := parseMultirange(numbers)
+		c.Gaps[id] = set
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rows, err = tx.Query(ctx, c.schema.sql(loadClosedSQL), c.claim.Route, c.claim.Shard, c.claim.Hold)
+	if err != nil {
+		return err
+	}
+	var key string
+	var count int
+	_, err = pgx.ForEachRow(rows, []any{&key, &count}, func() error { c.Closed[key] = count; return nil })
+	return err
+}
+
+// Token is what fences this lease.
+func (c *Cursor) Token() uuid.UUID { return c.token }
+
+// Deadline is when the lease ends unless it is renewed, on this process's
+// clock, counted from before the last renewal was sent.
+func (c *Cursor) Deadline() time.Time { return c.deadline }
+
+// Close gives the lease up, durably. It does nothing to one that was lost.
+func (c *Cursor) Close(ctx context.Context) error {
+	var batch pgx.Batch
+	batch.Queue(durableSQL)
+	batch.Queue(c.schema.sql(closeSQL), c.claim.Route, c.claim.Shard, c.token)
+	batch.Queue(c.schema.sql(unmarkSQL), c.claim.Route, c.claim.Shard, c.token)
+	err := c.db.SendBatch(ctx, &batch).Close()
+	if err != nil {
+		return fmt.Errorf("close shard %d of route %s: %w", c.claim.Shard, c.claim.Route, err)
+	}
+	return nil
+}

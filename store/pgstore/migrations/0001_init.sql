@@ -1,0 +1,161 @@
+-- The log: one append-only table for each shard. Nothing in it is updated, and
+-- its only index is the primary key, so that enqueueing stays cheap.
+--
+-- A row's number must be drawn after its transaction has an id: readers rely on
+-- it to tell when a missing number can no longer appear. The default of seq
+-- makes that a data dependency, which holds for every form of INSERT and for
+-- COPY, whatever order the server computes defaults in.
+--
+-- xid is the row's top-level transaction, with which a reader that needs
+-- several statements for one pass tells what the first of them could see.
+{{range .Shards}}
+CREATE SEQUENCE {{$.Schema}}.log_{{.}}_seq AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE;
+
+CREATE TABLE {{$.Schema}}.log_{{.}} (
+	seq          bigint      NOT NULL PRIMARY KEY
+		DEFAULT nextval(CASE WHEN pg_catalog.pg_current_xact_id() IS NOT NULL THEN '{{$.SchemaLiteral}}.log_{{.}}_seq'::pg_catalog.regclass END),
+	xid          xid8        NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+	id           uuid        NOT NULL,
+	created_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	not_before   timestamptz CHECK (isfinite(not_before)),
+	expires      timestamptz CHECK (isfinite(expires)),
+	topic        text        NOT NULL CHECK (topic <> '' AND octet_length(topic) <= 255),
+	key          text        NOT NULL DEFAULT '' CHECK (octet_length(key) <= 1024),
+	type         text        NOT NULL DEFAULT '' CHECK (octet_length(type) <= 255),
+	content_type text        NOT NULL DEFAULT 'application/json' CHECK (octet_length(content_type) <= 255),
+	headers      json        CHECK (json_typeof(headers) = 'object'),
+	payload      bytea       NOT NULL CHECK (octet_length(payload) <= 16777216)
+);
+ALTER SEQUENCE {{$.Schema}}.log_{{.}}_seq OWNED BY {{$.Schema}}.log_{{.}}.seq;
+{{end}}
+-- How far each route has read each shard. token fences: whoever settles must
+-- still find its own. unsettled is what at or below pos has no outcome yet:
+-- numbers handed out, and numbers that were missing when their turn came.
+CREATE TABLE {{.Schema}}.cursor (
+	route       text           NOT NULL,
+	shard       integer        NOT NULL,
+	pos         bigint         NOT NULL,
+	unsettled   int8multirange NOT NULL DEFAULT '{}',
+	token       uuid           NOT NULL,
+	owner       text           NOT NULL,
+	lease_until timestamptz    NOT NULL,
+	topics      text[]         NOT NULL,
+	topics_from bigint         NOT NULL, -- the number above which topics holds
+	started     bigint         NOT NULL, -- the number above which the route began
+	created_at  timestamptz    NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	PRIMARY KEY (route, shard)
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Missing numbers that stay missing for long (a transaction that stays open),
+-- apart from cursor so that its row stays small. Written when they change.
+CREATE TABLE {{.Schema}}.gap (
+	route   text           NOT NULL,
+	shard   integer        NOT NULL,
+	id      bigint         NOT NULL, -- names a group found at one time
+	numbers int8multirange NOT NULL,
+	PRIMARY KEY (route, shard, id)
+);
+
+-- One row for each lease that is loaded. A crash empties an unlogged table, so
+-- a relay whose row is gone knows that the database may have lost commits that
+-- it has already read.
+CREATE UNLOGGED TABLE {{.Schema}}.mark (
+	route text    NOT NULL,
+	shard integer NOT NULL,
+	token uuid    NOT NULL,
+	PRIMARY KEY (route, shard)
+);
+
+-- Messages that wait or have ended otherwise than sent. arrival orders the
+-- messages of a key. A blocked one keeps only its number and is read from the
+-- log when its turn comes; the others carry a copy of the message. due_at is
+-- when a row is to be handed out: -infinity at once, null not by the clock.
+CREATE SEQUENCE {{.Schema}}.parked_arrival_seq AS bigint;
+CREATE TABLE {{.Schema}}.parked (
+	route        text        NOT NULL,
+	shard        integer     NOT NULL,
+	seq          bigint      NOT NULL,
+	arrival      bigint      NOT NULL DEFAULT nextval('{{.SchemaLiteral}}.parked_arrival_seq'::pg_catalog.regclass),
+	state        text        NOT NULL CHECK (state IN ('retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
+	due_at       timestamptz,
+	attempts     integer     NOT NULL DEFAULT 0,
+	error        text        NOT NULL DEFAULT '',
+	parked_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	changed_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	key          text        NOT NULL,
+	id           uuid        NOT NULL,
+	created_at   timestamptz NOT NULL,
+	not_before   timestamptz,
+	expires      timestamptz,
+	topic        text        NOT NULL,
+	type         text        NOT NULL,
+	content_type text        NOT NULL,
+	headers      json,
+	payload      bytea,
+	PRIMARY KEY (route, shard, seq)
+);
+ALTER SEQUENCE {{.Schema}}.parked_arrival_seq OWNED BY {{.Schema}}.parked.arrival;
+CREATE INDEX parked_due ON {{.Schema}}.parked (route, shard, due_at, arrival) WHERE due_at IS NOT NULL;
+CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('retrying', 'blocked', 'failed');
+
+-- What consumers have handled.
+CREATE TABLE {{.Schema}}.inbox (
+	consumer   text        NOT NULL,
+	id         uuid        NOT NULL,
+	handled_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	PRIMARY KEY (consumer, id)
+);
+
+-- The shard of a key, for ever. Any language can compute it: the first four
+-- bytes of SHA-256 of the key in UTF-8, without the sign bit, modulo the number
+-- of shards. An empty key promises no order and takes any shard.
+CREATE FUNCTION {{.Schema}}.shard_of(key text) RETURNS integer
+LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN CASE WHEN key = '' THEN pg_catalog.floor(pg_catalog.random() * {{len .Shards}})::integer
+	ELSE (SELECT ((pg_catalog.get_byte(h, 0) & 127) << 24 | pg_catalog.get_byte(h, 1) << 16 | pg_catalog.get_byte(h, 2) << 8 | pg_catalog.get_byte(h, 3)) % {{len .Shards}}
+		FROM pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8')) AS h) END;
+
+-- Enqueues one message in the caller's transaction and returns its id.
+CREATE FUNCTION {{.Schema}}.enqueue(
+	topic        text,
+	payload      bytea,
+	key          text        DEFAULT '',
+	type         text        DEFAULT '',
+	headers      json        DEFAULT NULL,
+	content_type text        DEFAULT 'application/json',
+	not_before   timestamptz DEFAULT NULL,
+	expires      timestamptz DEFAULT NULL,
+	id           uuid        DEFAULT pg_catalog.gen_random_uuid()
+) RETURNS uuid LANGUAGE plpgsql VOLATILE AS $enqueue$
+#variable_conflict use_variable
+BEGIN
+	CASE {{.Schema}}.shard_of(key)
+{{- range .Shards}}
+	WHEN {{.}} THEN
+		INSERT INTO {{$.Schema}}.log_{{.}} (id, topic, key, type, payload, content_type, headers, not_before, expires)
+		VALUES (id, topic, key, type, payload, content_type, headers, not_before, expires);
+{{- end}}
+	END CASE;
+	RETURN id;
+END
+$enqueue$;
+
+-- Serialises the transactions that enqueue under the same keys, until they end.
+-- The locks are taken in one order by everybody, so they cannot deadlock among
+-- themselves.
+CREATE FUNCTION {{.Schema}}.lock_keys(VARIADIC keys text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $lock$
+DECLARE
+	lock bigint;
+BEGIN
+	FOR lock IN
+		SELECT DISTINCT ('x' || pg_catalog.substr(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to('{{.SchemaText}}' || '/' || k, 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint AS h
+		FROM pg_catalog.unnest(keys) AS k ORDER BY h
+	LOOP
+		PERFORM pg_catalog.pg_advisory_xact_lock(lock);
+	END LOOP;
+END
+$lock$;
+
+REVOKE ALL ON FUNCTION {{.Schema}}.enqueue FROM PUBLIC;
+REVOKE ALL ON FUNCTION {{.Schema}}.lock_keys FROM PUBLIC;

@@ -1,0 +1,59 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Querier is what reads: a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Tails returns the highest number that each shard's sequence has given out, 0
+// for none, in one statement. A sequence that was never called says 1 and means
+// 0. Numbers up to the tail that are not there belong to transactions that are
+// open or were rolled back.
+func Tails(ctx context.Context, db Querier, schema Schema, shards []int) (map[int]int64, error) {
+	rows, err := db.Query(ctx, TailsSQL(schema, shards))
+	if err != nil {
+		return nil, fmt.Errorf("read the sequences of the log: %w", err)
+	}
+	tails := make(map[int]int64, len(shards))
+	var shard int
+	var tail int64
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &tail}, func() error { tails[shard] = tail; return nil }); err != nil {
+		return nil, fmt.Errorf("read the sequences of the log: %w", err)
+	}
+	return tails, nil
+}
+
+// TailsSQL is the statement of Tails.
+func TailsSQL(schema Schema, shards []int) string {
+	parts := make([]string, len(shards))
+	for i, shard := range shards {
+		parts[i] = fmt.Sprintf(`SELECT %d, CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM %s`, shard, schema.LogSequence(shard))
+	}
+	return strings.Join(parts, " UNION ALL ")
+}
+
+// CheckSequence reports an error if the sequence of a shard cannot be trusted:
+// it must count up by one, without cache or cycle, as it was created.
+func CheckSequence(ctx context.Context, db Querier, schema Schema, shard int) error {
+	var increment, cache int64
+	var cycle bool
+	err := db.QueryRow(ctx, `SELECT seqincrement, seqcache, seqcycle FROM pg_catalog.pg_sequence WHERE seqrelid = $1::text::regclass`,
+		schema.LogSequence(shard)).Scan(&increment, &cache, &cycle)
+	if err != nil {
+		return fmt.Errorf("read the settings of sequence %s: %w", schema.LogSequence(shard), err)
+	}
+	if increment != 1 || cache != 1 || cycle {
+		return fmt.Errorf("sequence %[1]s has increment %[2]d, cache %[3]d, cycle %[4]t, so messages can be missed: ALTER SEQUENCE %[1]s INCREMENT 1 CACHE 1 NO CYCLE",
+			schema.LogSequence(shard), increment, cache, cycle)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// Every settling transaction starts by updating the cursor's row where it still
+// has the token: a takeover updates the same row, so one of the two waits for
+// the other and a relay that was replaced changes nothing. (Looking the token
+// up in a subquery would not wait.)
+const (
+	fenceSet = `UPDATE {s}.cursor SET pos = $4, unsettled = $5::text::int8multirange,
+		lease_until = clock_timestamp() + $6 * interval '1 microsecond'
+		WHERE route = $1 AND shard = $2 AND token = $3`
+
+	// fenceSQL also hands out an id of this transaction, taken after whatever
+	// was read before the call.
+	fenceSQL = fenceSet + ` RETURNING ctid::text, pg_current_xact_id()::text`
+
+	// progressSQL finds the row by its place, which stays fast when a long
+	// snapshot keeps its dead versions from being cleaned up; by key they would
+	// all be visited. Losing it in a crash repeats messages and loses none, so
+	// it does not wait for the disk.
+	progressSQL = fenceSet + ` AND ctid = $7::text::tid
+		RETURNING ctid::text, pg_current_xact_id()::text, set_config('synchronous_commit', 'off', true)`
+
+	// guardSQL fails the whole transaction, by dividing by zero, when the
+	// statement before it found no row: so a settle is one round trip.
+	guardSQL = `SELECT 1 / count(*) FROM {s}.cursor WHERE route = $1 AND shard = $2 AND token = $3`
+
+	setGapSQL = `INSERT INTO {s}.gap (route, shard, id, numbers) VALUES ($1, $2, $3, $4::text::int8multirange)
+		ON CONFLICT (route, shard, id) DO UPDATE SET numbers = excluded.numbers`
+	dropGapSQL = `DELETE FROM {s}.gap WHERE route = $1 AND shard = $2 AND id = $3`
+)
+
+// divisionByZero is PostgreSQL's code for it.
+const divisionByZero = "22012"
+
+// Progress is what a settle writes about the reading position.
+type Progress struct {
+	// Pos: every number up to it has an outcome, or is in Unsettled or a gap.
+	Pos       int64
+	Unsettled numset.Set
+	// Gaps are the groups that changed, by their ids; an empty one is gone.
+	Gaps map[int64]numset.Set
+}
+
+// Settle writes the progress and the outcomes in one transaction and extends
+// the lease. xid is that transaction's id: greater than that of every
+// transaction that had drawn a number before the call. relay.ErrFenced if the
+// token is not this lease's any more; then nothing is written.
+func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcome) (xid uint64, err error) {
+	sent := time.Now()
+	parking := parkingOf(outcomes)
+	if len(p.Gaps) == 0 && parking == nil {
+		xid, err = c.settleProgress(ctx, p)
+	} else {
+		xid, err = c.settleAll(ctx, p, parking)
+	}
+	if errors.Is(err, relay.ErrFenced) {
+		return 0, relay.ErrFenced
+	}
+	if err != nil {
+		return 0, fmt.Errorf("settle shard %d of route %s: %w", c.claim.Shard, c.claim.Route, err)
+	}
+	c.deadline = sent.Add(c.claim.TTL)
+	return xid, nil
+}
+
+func (c *Cursor) fenceArgs(p Progress) []any {
+	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds()}
+}
+
+func (c *Cursor) settleProgress(ctx context.Context, p Progress) (uint64, error) {
+	var xid, off string
+	args := c.fenceArgs(p)
+	err := c.db.QueryRow(ctx, c.schema.sql(progressSQL), append(args, c.ctid)...).Scan(&c.ctid, &xid, &off)
+	if errors.Is(err, pgx.ErrNoRows) { // the row has moved, or is another's
+		err = c.db.QueryRow(ctx, c.schema.sql(fenceSQL), args...).Scan(&c.ctid, &xid)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, relay.ErrFenced
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(xid, 10, 64)
+}
+
+// settleAll sends everything as one implicit transaction: PostgreSQL commits
+// what was sent before a Sync together, or nothing of it (protocol flow,
+// "Pipelining").
+func (c *Cursor) settleAll(ctx context.Context, p Progress, parking *parking) (uint64, error) {
+	var xid, ctid string
+	var batch pgx.Batch
+	batch.Queue(c.schema.sql(fenceSQL), c.fenceArgs(p)...).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(&ctid, &xid); !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		return relay.ErrFenced
+	})
+	batch.Queue(c.schema.sql(guardSQL), c.claim.Route, c.claim.Shard, c.token)
+	for id, numbers := range p.Gaps {
+		if numbers.Empty() {
+			batch.Queue(c.schema.sql(dropGapSQL), c.claim.Route, c.claim.Shard, id)
+		} else {
+			batch.Queue(c.schema.sql(setGapSQL), c.claim.Route, c.claim.Shard, id, formatMultirange(numbers))
+		}
+	}
+	if parking != nil {
+		c.queueParking(&batch, parking)
+	}
+	err := c.db.SendBatch(ctx, &batch).Close()
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == divisionByZero {
+		return 0, relay.ErrFenced
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.ctid = ctid
+	return strconv.ParseUint(xid, 10, 64)
+}
+
+// parking is the part of some outcomes that concerns the parked set.
+type parking struct {
+	fromLog, fromParked parkedRows
+	gone                []int64  // sent ones that leave it
+	keys                []string // whose order is touched
+}
+
+// parkedRows are the columns of rows to write, in order of arrival.
+type parkedRows struct {
+	seqs, delays []int64 // delays in microseconds
+	states       []string
+	attempts     []int32
+	errors       []string
+}
+
+func (r *parkedRows) add(o *relay.Outcome) {
+	r.seqs = append(r.seqs, o.Delivery.Seq)
+	r.states = append(r.states, string(o.State))
+	r.delays = append(r.delays, o.RetryAfter.Microseconds())
+	r.attempts = append(r.attempts, int32(min(o.Attempts, 1<<30)))
+	r.errors = append(r.errors, errorText(o.Error))
+}
+
+// parkingOf is nil where all are plain messages of the log that were sent.
+func parkingOf(outcomes []relay.Outcome) *parking {
+	var p parking
+	touched := map[string]bool{}
+	for i := range outcomes {
+		o := &outcomes[i]
+		d := &o.Delivery
+		switch {
+		case o.State == outbox.StatePending, o.State == outbox.StateSent && !d.Parked:
+			continue
+		case o.State == outbox.StateSent:
+			p.gone = append(p.gone, d.Seq)
+		case d.Parked:
+			p.fromParked.add(o)
+		default:
+			p.fromLog.add(o)
+		}
+		if key := d.Message.Key; key != "" && !touched[key] {
+			touched[key] = true
+			p.keys = append(p.keys, key)
+		}
+	}
+	if p.gone == nil && p.fromLog.seqs == nil && p.fromParked.seqs == nil {
+		return nil
+	}
+	return &p
+}

@@ -1,0 +1,111 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+const (
+	enqueueSQL  = `SELECT {s}.enqueue($1::text, $2::bytea, $3::text, $4::text, $5::text::json, $6::text, $7::timestamptz, $8::timestamptz, $9::text::uuid)`
+	lockKeysSQL = `SELECT {s}.lock_keys(VARIADIC ARRAY(SELECT json_array_elements_text($1::text::json)))`
+)
+
+// Pgx enqueues within a pgx.Tx. The zero value uses DefaultSchema. It is an
+// outbox.Inserter and outbox.KeyLocker, safe for concurrent use.
+type Pgx struct{ Schema Schema }
+
+var (
+	_ outbox.Inserter[pgx.Tx]  = Pgx{}
+	_ outbox.KeyLocker[pgx.Tx] = Pgx{}
+)
+
+// Insert sends all messages in one round trip.
+func (p Pgx) Insert(ctx context.Context, tx pgx.Tx, msgs []outbox.Message) error {
+	statement := p.Schema.sql(enqueueSQL)
+	var batch pgx.Batch
+	for i := range msgs {
+		args, err := enqueueArgs(&msgs[i])
+		if err != nil {
+			return err
+		}
+		batch.Queue(statement, args...)
+	}
+	return tx.SendBatch(ctx, &batch).Close()
+}
+
+// LockKeys takes transaction-level advisory locks.
+func (p Pgx) LockKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
+	list, err := json.Marshal(keys)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, p.Schema.sql(lockKeysSQL), string(list))
+	return err
+}
+
+// SQL enqueues within a *sql.Tx of any PostgreSQL driver whose placeholders
+// are $1, $2 (pgx/stdlib, lib/pq). The zero value uses DefaultSchema. It is an
+// outbox.Inserter and outbox.KeyLocker, safe for concurrent use.
+type SQL struct{ Schema Schema }
+
+var (
+	_ outbox.Inserter[*sql.Tx]  = SQL{}
+	_ outbox.KeyLocker[*sql.Tx] = SQL{}
+)
+
+// Insert sends the messages one by one.
+func (s SQL) Insert(ctx context.Context, tx *sql.Tx, msgs []outbox.Message) error {
+	statement := s.Schema.sql(enqueueSQL)
+	for i := range msgs {
+		args, err := enqueueArgs(&msgs[i])
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, statement, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LockKeys takes transaction-level advisory locks.
+func (s SQL) LockKeys(ctx context.Context, tx *sql.Tx, keys []string) error {
+	list, err := json.Marshal(keys)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, s.Schema.sql(lockKeysSQL), string(list))
+	return err
+}
+
+// enqueueArgs uses only types that every driver passes alike.
+func enqueueArgs(m *outbox.Message) ([]any, error) {
+	var headers any
+	if len(m.Headers) > 0 {
+		text, err := json.Marshal(m.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("headers: %w", err)
+		}
+		headers = string(text)
+	}
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	return []any{m.Topic, payload, m.Key, m.Type, headers, m.ContentType, timeArg(m.NotBefore), timeArg(m.Expires), m.ID.String()}, nil
+}
+
+// timeArg is NULL for the zero time.
+func timeArg(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC()
+}
