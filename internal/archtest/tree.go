@@ -39,9 +39,8 @@ func Packages(top string) ([]Package, error) {
 		if err != nil {
 			return err
 		}
-		rel = strings.TrimPrefix(filepath.ToSlash(rel), ".")
-		if strings.HasPrefix(rel, "/") {
-			rel = rel[1:]
+		if rel = filepath.ToSlash(rel); rel == "." {
+			rel = ""
 		}
 		p := byPath[rel]
 		if p == nil {

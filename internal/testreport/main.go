@@ -18,15 +18,24 @@ import (
 func main() {
 	module := flag.String("module", "github.com/postrider/postrider", "module path that the list of skips leaves out")
 	skips := flag.String("skips", "", "file that lists the tests which may be skipped")
+	verbose := flag.Bool("v", false, "also print what passing tests printed")
+	var before []string
+	flag.Func("failed", "something that failed before the tests and counts as a failure; may be repeated", func(what string) error {
+		before = append(before, what)
+		return nil
+	})
 	flag.Parse()
-	code, err := run(os.Stdin, os.Stdout, *module, *skips)
+	r := newReport(os.Stdout)
+	r.verbose, r.unfit = *verbose, before
+	code, err := r.run(os.Stdin, *module, *skips)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 	}
 	os.Exit(code)
 }
 
-func run(in io.Reader, out io.Writer, module, skipsPath string) (code int, err error) {
+func (r *report) run(in io.Reader, module, skipsPath string) (code int, err error) {
+	out := r.out
 	var list []allowed
 	if skipsPath != "" {
 		text, err := os.ReadFile(skipsPath)
@@ -37,7 +46,6 @@ func run(in io.Reader, out io.Writer, module, skipsPath string) (code int, err e
 			return 1, fmt.Errorf("%s: %w", skipsPath, err)
 		}
 	}
-	r := newReport(out)
 	if err := r.read(in); err != nil {
 		return 1, err
 	}

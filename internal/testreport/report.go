@@ -24,10 +24,11 @@ type test struct{ pkg, name string }
 
 // report gathers what happened.
 type report struct {
-	out    io.Writer
-	output map[test][]string // what a test printed; dropped once it has passed
-	open   map[test]bool     // started and not ended
-	unfit  []string          // packages that did not build or run, with the reason
+	out     io.Writer
+	verbose bool
+	output  map[test][]string // what a test printed; dropped once it has passed
+	open    map[test]bool     // started and not ended
+	unfit   []string          // what failed besides tests: packages that did not build or run
 
 	passed, failed []test
 	skipped        []skip
@@ -99,6 +100,9 @@ func (r *report) endTest(t test, e event) {
 	switch e.Action {
 	case "pass":
 		r.passed = append(r.passed, t)
+		if r.verbose {
+			fmt.Fprintf(r.out, "--- PASS: %s %s (%.2fs)\n%s", t.pkg, t.name, e.Elapsed, strings.Join(r.output[t], ""))
+		}
 	case "fail":
 		r.failed = append(r.failed, t)
 		fmt.Fprintf(r.out, "--- FAIL: %s %s (%.2fs)\n%s", t.pkg, t.name, e.Elapsed, strings.Join(r.output[t], ""))

@@ -96,7 +96,7 @@ func TestVerdicts(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			code, _ := run(strings.NewReader(c.in), &out, module, skips)
+			code, _ := newReport(&out).run(strings.NewReader(c.in), module, skips)
 			if code != c.code {
 				t.Errorf("exit code %d, want %d; printed:\n%s", code, c.code, &out)
 			}
@@ -140,7 +140,7 @@ func TestFails(t *testing.T)  { t.Run("sub", func(t *testing.T) { t.Error("wrong
 		t.Fatal("the made-up tests passed")
 	}
 	var out strings.Builder
-	code, err := run(strings.NewReader(string(stdout)), &out, module, "")
+	code, err := newReport(&out).run(strings.NewReader(string(stdout)), module, "")
 	if code != 1 || err != nil {
 		t.Errorf("exit code %d, error %v", code, err)
 	}
@@ -153,5 +153,19 @@ func TestFails(t *testing.T)  { t.Run("sub", func(t *testing.T) { t.Error("wrong
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)
 		}
+	}
+}
+
+// What failed before the tests is in the closing line and in the exit code.
+func TestCountsWhatFailedBefore(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	r.unfit = []string{"make vet"}
+	code, err := r.run(strings.NewReader(passing()), module, "")
+	if code != 1 || err != nil {
+		t.Errorf("exit code %d, error %v", code, err)
+	}
+	if !strings.HasSuffix(out.String(), "FAILED: make vet\n1 passed, 1 failed, 0 skipped\n") {
+		t.Errorf("printed:\n%s", &out)
 	}
 }

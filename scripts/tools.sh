@@ -1,0 +1,19 @@
+#!/bin/sh
+# Sees to it that the tests find what they need besides Go: a C compiler for the
+# race detector. On Debian as root it is installed; elsewhere it is asked for.
+# (PostgreSQL is seen to in the same way when a test first needs a server, by
+# internal/pgserver.)
+set -eu
+
+cc=$(go env CC)
+if printf '#include <stdlib.h>\n' | $cc -E - >/dev/null 2>&1; then
+	exit 0
+fi
+if [ "$(id -u)" != 0 ] || [ ! -e /etc/debian_version ]; then
+	echo "missing: a C compiler with headers ($cc), for the race detector (Debian: apt-get install gcc libc6-dev)" >&2
+	exit 1
+fi
+echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q -o DPkg::Lock::Timeout=300 update >&2
+apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install gcc libc6-dev >&2
