@@ -1,0 +1,240 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// The gate keeps the order of each key within a session: at most one message
+// of a key is being published, and the next one follows once that is
+// acknowledged. Any other outcome closes the key, or holds the followers back
+// until the outcome is committed. Everything here needs the route's mutex.
+
+// closedKey counts the parked messages that stand in a key's way.
+type closedKey struct {
+	count int
+	// unknown is how many of them were parked before this lease.
+	unknown int
+	// known are the numbers of those parked by this lease that could be taken
+	// for uncounted ones: a scheduled message that has come due, or a failed
+	// one that an operator retries, looks just the same.
+	known map[int64]struct{}
+}
+
+// admit takes a page of deliveries in and returns its size in bytes.
+func (s *session) admit(deliveries []Delivery, now time.Time) (bytes int64) {
+	p := &page{at: now, left: len(deliveries)}
+	s.forgetPages()
+	s.pages = append(s.pages, p)
+	items := make([]item, len(deliveries))
+	for i := range deliveries {
+		d := &deliveries[i]
+		it := &items[i]
+		it.delivery, it.page, it.size = d, p, sizeOf(&d.Message)
+		if s.r.keyed {
+			it.key = d.Message.Key
+		}
+		bytes += it.size
+		s.r.clock.see(d.Message.CreatedAt, now)
+		s.place(it)
+	}
+	s.r.stats.Received += uint64(len(deliveries))
+	s.inHand += len(deliveries)
+	s.inHandBytes += bytes
+	return bytes
+}
+
+// place decides what happens with a new item: it becomes ready, waits behind
+// its key, or has its outcome at once.
+func (s *session) place(it *item) {
+	d := it.delivery
+	it.counted = d.Parked && it.key != "" && s.isCounted(it)
+	switch {
+	case d.State == outbox.StateScheduled || d.State == outbox.StateExpired:
+		s.record(it, Outcome{State: d.State, Attempts: d.Attempts})
+	case s.takeAcknowledged(d):
+		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
+	case it.key == "":
+		s.ready.push(it)
+	case !it.counted && s.isClosed(it.key):
+		s.block(it)
+	default:
+		head := s.heads[it.key]
+		if head == nil {
+			s.lead(it)
+			return
+		}
+		it = it.detach()
+		if head.last == nil {
+			head.next = it
+		} else {
+			head.last.next = it
+		}
+		head.last = it
+	}
+}
+
+// lead makes an item the head of its key's chain, ready to be published.
+func (s *session) lead(it *item) {
+	it.gated = true
+	s.heads[it.key] = it
+	s.ready.push(it)
+}
+
+// advance lets the follower of a head go on.
+func (s *session) advance(head *item) {
+	if !head.gated {
+		return
+	}
+	next := head.next
+	if next == nil {
+		delete(s.heads, head.key)
+		return
+	}
+	if head.last != next {
+		next.last = head.last
+	}
+	head.next, head.last, head.gated = nil, nil, false
+	s.lead(next)
+}
+
+// sent ends an item that the broker has acknowledged.
+func (s *session) sent(it *item, brokerID string) {
+	s.r.stats.Sent++
+	s.record(it, Outcome{State: outbox.StateSent, Attempts: it.delivery.Attempts + 1, BrokerID: brokerID})
+	s.advance(it)
+}
+
+// refused ends an item that was not sent and whose outcome decides about its
+// followers: retrying, failed or expired.
+func (s *session) refused(it *item, o Outcome) {
+	s.record(it, o)
+	if !it.gated {
+		return
+	}
+	if !s.inTheWay(o.State) {
+		// The followers go on once this is committed.
+		s.releases = append(s.releases, it)
+		s.hurry = true
+		return
+	}
+	delete(s.heads, it.key)
+	for f := it.next; f != nil; {
+		next := f.next
+		f.next, f.last = nil, nil
+		s.block(f)
+		f = next
+	}
+	it.next, it.last, it.gated = nil, nil, false
+}
+
+func (s *session) block(it *item) {
+	s.record(it, Outcome{State: outbox.StateBlocked, Attempts: it.delivery.Attempts})
+}
+
+// inTheWay reports whether a message parked in this state keeps its key closed.
+func (s *session) inTheWay(state outbox.State) bool {
+	return state == outbox.StateRetrying || state == outbox.StateBlocked ||
+		state == outbox.StateFailed && s.r.OnFailure == Hold
+}
+
+// record notes an outcome, for the next Settle, and what it does to the key.
+func (s *session) record(it *item, o Outcome) {
+	if it.key != "" {
+		switch {
+		case s.inTheWay(o.State):
+			s.close(it, o.State)
+		case it.counted:
+			s.reopen(it.key)
+		}
+	}
+	switch o.State {
+	case outbox.StateSent:
+	case outbox.StateRetrying:
+		s.r.stats.Retried++
+	case outbox.StateFailed:
+		s.r.stats.Failed++
+	case outbox.StateBlocked:
+		s.r.stats.Blocked++
+	case outbox.StateScheduled:
+		s.r.stats.Scheduled++
+	case outbox.StateExpired:
+		s.r.stats.Expired++
+	}
+	if it.delivery.Parked || o.State != outbox.StateSent {
+		s.hurry = true
+	}
+	o.Delivery = *it.delivery
+	*it.delivery = Delivery{} // the page may live on
+	it.page.left--
+	s.outcomes = append(s.outcomes, o)
+	s.outcomeBytes += it.size
+}
+
+// isClosed reports whether parked messages stand in the key's way.
+func (s *session) isClosed(key string) bool { return len(s.closed) > 0 && s.closed[key] != nil }
+
+// isCounted reports whether a parked delivery is one of those that closed
+// counts. In doubt it is not: then it waits for the others once more.
+func (s *session) isCounted(it *item) bool {
+	c, d := s.closed[it.key], it.delivery
+	if c == nil {
+		return false
+	}
+	if _, ok := c.known[d.Seq]; ok {
+		delete(c.known, d.Seq)
+		return true
+	}
+	switch {
+	case d.Attempts > 0:
+		if c.unknown > 0 {
+			c.unknown--
+			return true
+		}
+		return false
+	default:
+		return d.Message.NotBefore.IsZero() // blocked messages; others were scheduled
+	}
+}
+
+// close counts a message that is being parked in its key's way.
+func (s *session) close(it *item, state outbox.State) {
+	c := s.closed[it.key]
+	if c == nil {
+		c = &closedKey{}
+		s.closed[it.key] = c
+	}
+	if !it.counted {
+		c.count++
+	}
+	d := it.delivery
+	if state == outbox.StateBlocked && d.Attempts == 0 && d.Message.NotBefore.IsZero() {
+		return // told by its looks, so that a long line costs no memory
+	}
+	if c.known == nil {
+		c.known = make(map[int64]struct{})
+	}
+	c.known[d.Seq] = struct{}{}
+}
+
+// reopen discounts a parked message that has left its key's way.
+func (s *session) reopen(key string) {
+	c := s.closed[key]
+	if c == nil {
+		return
+	}
+	c.count--
+	c.unknown = min(c.unknown, c.count)
+	if c.count <= 0 {
+		delete(s.closed, key)
+	}
+}
+
+func sizeOf(m *outbox.Message) int64 {
+	n := len(m.Payload) + len(m.Key) + len(m.Topic) + len(m.Type) + len(m.ContentType)
+	for name, value := range m.Headers {
+		n += len(name) + len(value)
+	}
+	return int64(n)
+}

@@ -1,0 +1,336 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+const (
+	// settleSoon is how long outcomes are collected when somebody waits for
+	// them to be committed, settleLater when nobody does.
+	settleSoon  = 5 * time.Millisecond
+	settleLater = 25 * time.Millisecond
+	// firstPage is how many messages a new lease receives at once. It doubles,
+	// up to largestPage, while there is more and the limits allow it.
+	firstPage   = 16
+	largestPage = 1000
+)
+
+// session is one lease being worked on: it receives, the route's workers
+// publish, it settles.
+type session struct {
+	r      *route
+	shard  int
+	lease  Lease
+	ctx    context.Context // ends when nothing new is to be begun
+	cancel context.CancelFunc
+
+	wake chan struct{} // there are outcomes
+	full chan struct{} // there are many
+	done chan struct{} // closed when no more will come
+
+	spare []Outcome // the settling goroutine's, for reuse
+
+	// What follows is guarded by r.mu.
+
+	began       time.Time
+	deadline    time.Time
+	publishing  int
+	ending      bool
+	quiet       chan struct{} // closed once ending and nothing is being published
+	spoiled     bool          // the lease must not be used any more
+	useful      bool          // something was settled with it
+	inHand      int           // received and not settled
+	inHandBytes int64
+	pages       []*page
+
+	heads    map[string]*item      // by key, what is in hand of it
+	closed   map[string]*closedKey // by key, what is parked of it
+	ready    queue
+	solo     queue     // to be published one by one
+	soloing  int       // being published so
+	suspects []suspect // timed out; what comes next shows whose fault it is
+
+	outcomes     []Outcome
+	outcomeBytes int64
+	releases     []*item // heads whose followers wait for the outcomes to be committed
+	hurry        bool    // somebody waits for the outcomes to be committed
+	failed       []Outcome
+	acknowledged map[uuid.UUID]struct{} // sent under earlier leases that could not record it
+}
+
+func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowledged map[uuid.UUID]struct{}) *session {
+	s := &session{
+		r: r, shard: shard, lease: lease,
+		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		done: make(chan struct{}), quiet: make(chan struct{}),
+		began: time.Now(), deadline: lease.Deadline(),
+		heads: make(map[string]*item), closed: make(map[string]*closedKey),
+		acknowledged: acknowledged,
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if r.keyed {
+		for key, n := range lease.ClosedKeys() {
+			s.closed[key] = &closedKey{count: n, unknown: n}
+		}
+	}
+	return s
+}
+
+// run works on the lease until ctx ends or the lease fails, then lets what is
+// being published finish, records it, and gives the lease up. The error is the
+// lease's.
+func (s *session) run() error {
+	s.r.enter(s)
+	var receiving, settling error
+	received, settled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(received)
+		defer s.cancel()
+		receiving = s.receiveLoop()
+	}()
+	go func() {
+		defer close(settled)
+		defer s.cancel()
+		settling = s.settleLoop()
+	}()
+	<-s.ctx.Done()
+	s.r.leave(s)
+	<-received
+	if receiving != nil {
+		s.spoil() // an error makes the lease unusable: nothing is recorded with it
+	}
+	select {
+	case <-s.quiet:
+	case <-s.r.relay.overdue: // a publisher that does not return holds up no stop
+	}
+	close(s.done)
+	<-settled
+	err := errors.Join(receiving, settling)
+	s.giveUp(err)
+	return err
+}
+
+func (s *session) spoil() {
+	s.r.mu.Lock()
+	s.spoiled = true
+	s.r.mu.Unlock()
+}
+
+// giveUp closes the lease and frees what the session had in hand.
+func (s *session) giveUp(lost error) {
+	ctx, cancel := context.WithTimeout(s.r.relay.recording, s.r.relay.config.Lease)
+	defer cancel()
+	if err := s.lease.Close(ctx); err != nil && lost == nil {
+		s.r.log.Warn("lease not given up, others wait until it has run out", "shard", s.shard, "error", err)
+	}
+	s.r.mu.Lock()
+	messages, bytes := s.inHand, s.inHandBytes
+	s.inHand, s.inHandBytes = 0, 0
+	s.r.mu.Unlock()
+	s.r.budget.release(messages, bytes)
+}
+
+func (s *session) receiveLoop() error {
+	b := s.r.budget
+	size := int64(4 << 10) // of one message; a guess, until some were seen
+	want := min(firstPage, s.r.page)
+	for {
+		n := b.reserve(s.ctx, want, size)
+		if n == 0 {
+			return nil
+		}
+		deliveries, err := s.lease.Receive(s.ctx, n)
+		if err != nil || len(deliveries) == 0 {
+			b.release(n, 0)
+			if s.ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("receive: %w", err)
+			}
+			pause(s.ctx, settleSoon) // a store that does not block must not make us spin
+			continue
+		}
+		s.r.mu.Lock()
+		bytes := s.admit(deliveries, time.Now())
+		s.kick()
+		s.r.mu.Unlock()
+		b.take(len(deliveries)-n, bytes)
+		size = bytes/int64(len(deliveries)) + 1
+		if len(deliveries) >= want {
+			want = min(2*want, s.r.page)
+		}
+	}
+}
+
+// kick wakes whoever has something to do now. The caller holds r.mu.
+func (s *session) kick() {
+	if len(s.outcomes) > 0 {
+		signal(s.wake)
+		if len(s.outcomes) >= s.r.pile {
+			signal(s.full)
+		}
+	}
+	s.r.kick(s.ready.len() + s.solo.len() + len(s.suspects))
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// settleLoop records outcomes a moment after they come up, and renews the
+// lease. It returns once no more will come and all are recorded, or with the
+// first error.
+func (s *session) settleLoop() error {
+	every := s.r.relay.config.Lease / 3
+	renewal := time.NewTimer(every)
+	defer renewal.Stop()
+	moment := time.NewTimer(0)
+	defer moment.Stop()
+	for {
+		last, renew := false, false
+		select {
+		case <-s.wake:
+			last = !s.collect(moment)
+		case <-renewal.C:
+			renew = true
+		case <-s.done:
+			last = true
+		}
+		settled, err := s.settle(renew)
+		if err != nil || last {
+			return err
+		}
+		if settled {
+			renewal.Reset(every)
+		}
+	}
+}
+
+// collect waits a moment for more outcomes; false if no more will come.
+func (s *session) collect(moment *time.Timer) bool {
+	for _, wait := range []time.Duration{settleSoon, settleLater - settleSoon} {
+		moment.Reset(wait)
+		select {
+		case <-moment.C:
+		case <-s.full:
+			return true
+		case <-s.done:
+			return false
+		}
+		s.r.mu.Lock()
+		hurry := s.hurry
+		s.r.mu.Unlock()
+		if hurry {
+			break
+		}
+	}
+	return true
+}
+
+// settle records the outcomes that there are. With renew it extends the lease
+// also if there are none.
+func (s *session) settle(renew bool) (settled bool, err error) {
+	r := s.r
+	r.mu.Lock()
+	if s.spoiled || len(s.outcomes) == 0 && !renew {
+		r.mu.Unlock()
+		return false, nil
+	}
+	outcomes, bytes, releases := s.outcomes, s.outcomeBytes, s.releases
+	s.outcomes, s.outcomeBytes, s.releases, s.hurry = s.spare[:0], 0, nil, false
+	s.spare = nil
+	left := time.Until(s.deadline)
+	r.mu.Unlock()
+
+	// It is tried past the deadline too: if nobody took the shard that saves
+	// repetitions, and if somebody did it is refused, and counted.
+	ctx, cancel := context.WithTimeout(r.relay.recording, max(left, r.relay.config.Lease/3))
+	err = s.lease.Settle(ctx, outcomes)
+	cancel()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		s.spoiled, s.failed = true, outcomes
+		return false, fmt.Errorf("settle: %w", err)
+	}
+	s.deadline = s.lease.Deadline()
+	s.useful = s.useful || len(outcomes) > 0
+	if time.Since(s.began) > r.relay.config.Lease {
+		// What was not handed out again by now had been recorded after all.
+		s.acknowledged = nil
+	}
+	for _, head := range releases {
+		s.advance(head)
+	}
+	s.inHand -= len(outcomes)
+	s.inHandBytes -= bytes
+	r.budget.release(len(outcomes), bytes)
+	clear(outcomes)
+	s.spare = outcomes[:0]
+	s.kick()
+	return true, nil
+}
+
+// loose is what the session leaves behind that may be published again: the ids
+// of acknowledged messages that are not recorded as sent, and how many others
+// may have arrived without an answer, or are still being published. For after
+// run.
+func (s *session) loose() (acknowledged map[uuid.UUID]struct{}, unanswered, publishing int) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	acknowledged = s.acknowledged
+	for _, outcomes := range [][]Outcome{s.failed, s.outcomes} {
+		for i := range outcomes {
+			if outcomes[i].State != outbox.StateSent {
+				continue
+			}
+			if acknowledged == nil {
+				acknowledged = make(map[uuid.UUID]struct{})
+			}
+			acknowledged[outcomes[i].Delivery.Message.ID] = struct{}{}
+		}
+	}
+	for _, items := range [][]*item{s.ready.all(), s.solo.all()} {
+		for _, it := range items {
+			if it.unanswered {
+				unanswered++
+			}
+		}
+	}
+	return acknowledged, unanswered + len(s.suspects), s.publishing
+}
+
+// takeAcknowledged reports whether the delivery was sent under an earlier
+// lease that could not record it.
+func (s *session) takeAcknowledged(d *Delivery) bool {
+	if len(s.acknowledged) == 0 {
+		return false
+	}
+	_, ok := s.acknowledged[d.Message.ID]
+	delete(s.acknowledged, d.Message.ID)
+	return ok
+}
+
+// pause waits; false if ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Stats are the relay's counters since New, and its state.
+type Stats struct {
+	Routes []RouteStats // in the order of Config.Routes
+	// StoreFailures counts leases that could not be asked for because the
+	// store did not answer.
+	StoreFailures uint64
+}
+
+// RouteStats are one route's. Counters only grow.
+type RouteStats struct {
+	Name string
+
+	Received    uint64 // handed out by the store
+	Sent        uint64 // acknowledged by the broker
+	Retried     uint64 // refused this time, to be tried again
+	Failed      uint64 // given up
+	Blocked     uint64 // parked behind an earlier message of their key
+	Scheduled   uint64 // parked until their time
+	Expired     uint64 // too late to be sent
+	Unavailable uint64 // results that said the broker is away; no attempt was spent
+	Fenced      uint64 // calls the store refused because another relay had the lease
+	LeasesLost  uint64 // leases that ended with an error, fenced ones included
+	// DuplicatesPossible counts messages that may have been published without
+	// a record of it, so that they are perhaps published again.
+	DuplicatesPossible uint64
+
+	InFlight      int // received and not settled yet
+	InFlightBytes int64
+	// OldestInFlight is when the message was received that has been without
+	// an outcome for longest; zero if there is none.
+	OldestInFlight time.Time
+	ShardsHeld     int
+
+	// BreakerOpen: the broker is away, or was when last tried.
+	BreakerOpen  bool
+	BreakerSince time.Time
+	// Alarm: waiting will not mend it; an operator has to act.
+	Alarm bool
+	// LastError of a publish or of a lease, for people; credentials in URLs
+	// are blotted out. Empty if there was none.
+	LastError   string
+	LastErrorAt time.Time
+}
+
+// Stats may be called at any time, by anyone.
+func (r *Relay) Stats() Stats {
+	out := Stats{StoreFailures: r.gate.count()}
+	for _, route := range r.running() {
+		out.Routes = append(out.Routes, route.snapshot())
+	}
+	return out
+}
+
+func (r *route) snapshot() RouteStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.stats
+	out.InFlight, out.InFlightBytes = 0, 0
+	for _, s := range r.sessions {
+		out.InFlight += s.inHand
+		out.InFlightBytes += s.inHandBytes
+		s.forgetPages()
+		if len(s.pages) > 0 && (out.OldestInFlight.IsZero() || s.pages[0].at.Before(out.OldestInFlight)) {
+			out.OldestInFlight = s.pages[0].at
+		}
+	}
+	out.BreakerOpen, out.BreakerSince, out.Alarm = r.breaker.open, r.breaker.since, r.breaker.open && r.breaker.alarm
+	return out
+}
+
+// forgetPages drops the pages whose messages all have an outcome from the
+// front of the list.
+func (s *session) forgetPages() {
+	n := 0
+	for n < len(s.pages) && s.pages[n].left == 0 {
+		n++
+	}
+	if n > 0 {
+		s.pages = append(s.pages[:0], s.pages[n:]...)
+	}
+}
+
+func (s *RouteStats) noteError(err error, now time.Time) {
+	s.LastError, s.LastErrorAt = describe(err), now
+}
+
+// maxErrorText is how many bytes of an error are kept.
+const maxErrorText = 1000
+
+var userInfo = regexp.MustCompile(`(://[^\s/@:]*):[^\s/@]*@`)
+
+// describe is an error's text for people and for the store: of bounded
+// length, valid in any database, and without passwords in URLs.
+func describe(err error) string {
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	if strings.Contains(text, "://") {
+		text = userInfo.ReplaceAllString(text, "$1:xxxxx@")
+	}
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return text
+}
