@@ -5,8 +5,10 @@ package pgserver
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 )
@@ -37,6 +39,25 @@ func unprivileged() (account, error) {
 		}
 	}
 	return account{}, fmt.Errorf("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+}
+
+// reach makes a folder one that a command can name although the account may not
+// enter those above it (as under root's home): the command gets the folder opened,
+// and a name for it that leads there directly. Only Linux has such names.
+func (a account) reach(cmd *exec.Cmd, dir string) (name string, done func(), err error) {
+	closed := a.blockedAt(dir)
+	if closed == "" {
+		return dir, func() {}, nil
+	}
+	if runtime.GOOS != "linux" {
+		return "", nil, fmt.Errorf("user %s, under which the server runs, may not enter %s", a.name, closed)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	return fmt.Sprintf("/proc/self/fd/%d", 2+len(cmd.ExtraFiles)), func() { _ = f.Close() }, nil
 }
 
 // attr makes a child run as the account.

@@ -43,8 +43,11 @@ func (b binaries) major() string {
 	if len(fields) < 3 {
 		return ""
 	}
-	number, _, _ := strings.Cut(fields[2], ".")
-	return strings.TrimRight(number, "abcdelpvrt") // 19devel, 19beta1 has no dot
+	number := fields[2] // also 19devel, 19beta1
+	if end := strings.IndexFunc(number, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		number = number[:end]
+	}
+	return number
 }
 
 // findBinaries returns the newest server programs of the machine, or those of one

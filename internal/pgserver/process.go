@@ -60,13 +60,18 @@ func (s *Server) runOnce(ctx context.Context) error {
 		return err
 	}
 
-	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
-	for _, name := range slices.Sorted(maps.Keys(s.settings)) {
-		args = append(args, "-c", name+"="+s.settings[name])
+	cmd := exec.Command(s.bin.path("postgres"))
+	data, done, err := s.user.reach(cmd, s.data())
+	if err != nil {
+		return err
 	}
-	cmd := exec.Command(s.bin.path("postgres"), args...)
-	cmd.Dir, cmd.Env = s.data(), cleanEnv()
+	defer done()
+	cmd.Args = append(cmd.Args, "-D", data, "-p", strconv.Itoa(s.port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
+	for _, name := range slices.Sorted(maps.Keys(s.settings)) {
+		cmd.Args = append(cmd.Args, "-c", name+"="+s.settings[name])
+	}
+	cmd.Dir, cmd.Env = "/", cleanEnv()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = s.user.attr()
 	// A session of its own: the terminal's Ctrl-C is for this process, which then
@@ -90,19 +95,23 @@ func (s *Server) runOnce(ctx context.Context) error {
 	return fmt.Errorf("%w; its log ends:\n%s", err, said)
 }
 
-// awaitReady waits until the server answers, and answers as the one we started.
+// runsOn asks a server for the number of its postmaster, as its data folder has it.
+const runsOn = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"
+
+// awaitReady waits until the server answers, and answers as the process that we
+// started.
 func (s *Server) awaitReady(ctx context.Context) error {
 	var last error
 	for {
 		if s.ended() {
 			return errEnded
 		}
-		dir, err := s.ask(ctx, "show data_directory")
+		pid, err := s.ask(ctx, runsOn)
 		switch {
-		case err == nil && samePath(dir, s.data()):
+		case err == nil && pid == strconv.Itoa(s.pid):
 			return nil
 		case err == nil:
-			return fmt.Errorf("%w: a server with the data folder %s answers on port %d", errPortLost, dir, s.port)
+			return fmt.Errorf("%w: the server of process %s answers on port %d", errPortLost, pid, s.port)
 		case ctx.Err() == nil:
 			last = err
 		}
@@ -142,6 +151,9 @@ func (s *Server) Immediate(ctx context.Context) error { return s.end(ctx, syscal
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	if s.container != nil {
 		return s.container.kill()
 	}
@@ -157,13 +169,16 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.container != nil {
-		return s.container.restart(ctx)
-	}
-	if s.watchdog == nil {
+	if s.closed {
 		return errors.New("restart PostgreSQL: the server is closed")
 	}
-	if err := s.run(ctx); err != nil {
+	var err error
+	if s.container == nil {
+		err = s.run(ctx)
+	} else if err = s.container.again(ctx); err == nil {
+		err = s.awaitContainer(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("restart PostgreSQL: %w", err)
 	}
 	return nil
@@ -172,8 +187,11 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
 	if s.container != nil {
-		return s.container.stop(ctx, sig)
+		return s.container.end(ctx, sig)
 	}
 	if s.pid == 0 {
 		return nil
@@ -198,9 +216,7 @@ func (s *Server) ended() bool {
 		return false
 	}
 	s.pid = 0
-	if s.watchdog != nil {
-		s.watchdog.guard(0)
-	}
+	s.watchdog.guard(0)
 	return true
 }
 

@@ -34,6 +34,7 @@ type Server struct {
 	lock      *os.File
 	watchdog  *watchdog
 	container *container // instead of a process of this machine; nil as a rule
+	closed    bool
 }
 
 // Start makes or reuses a cluster and runs a server on it. It returns once the
@@ -63,8 +64,7 @@ func (s *Server) create(ctx context.Context, o Options) (err error) {
 		if !errors.Is(err, errNoBinaries) || o.Dir != "" {
 			return err
 		}
-		var none error
-		if s.container, none = runContainer(ctx, s.settings); none != nil {
+		if none := s.startContainer(ctx); none != nil {
 			return fmt.Errorf("%w; and no container instead: %w", err, none)
 		}
 		return nil
@@ -76,7 +76,7 @@ func (s *Server) create(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.logPath = cmp.Or(o.LogTo, filepath.Join(s.dir, "server.log"))
-	if s.watchdog, err = watch(s.pidFile(), s.temporaryDir()); err != nil {
+	if s.watchdog, err = watch(serverScript, s.pidFile(), s.temporaryDir()); err != nil {
 		return err
 	}
 	if clusterVersion(s.dir) != "" {
@@ -137,9 +137,6 @@ func (s *Server) claim(dir string) (err error) {
 	}
 	if s.dir, err = filepath.EvalSymlinks(s.dir); err != nil {
 		return err
-	}
-	if closed := s.user.blockedAt(s.dir); closed != "" {
-		return fmt.Errorf("user %s, under which the server runs, may not enter %s", s.user.name, closed)
 	}
 	s.lock, err = lockNow(filepath.Join(s.dir, lockName))
 	if errors.Is(err, errLocked) {
@@ -206,19 +203,21 @@ func (s *Server) Close() error {
 	err := s.Stop(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	if s.container != nil {
 		err = errors.Join(err, s.container.remove())
 	}
 	if s.watchdog != nil {
 		s.watchdog.dismiss()
-		s.watchdog = nil
 	}
 	if dir := s.temporaryDir(); dir != "" {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
-		s.lock = nil
 	}
 	return err
 }

@@ -36,18 +36,18 @@ const (
 // while the others wait at a lock. One that is not whole, or is from before the
 // machine's last start (initdb does not sync), is made again.
 func makeCluster(ctx context.Context, bin binaries, user account, dir string, fresh bool) (template string, err error) {
-	if fresh {
-		return "", initCluster(ctx, bin, user, dir)
-	}
 	base, err := tempBase(user)
 	if err != nil {
 		return "", err
+	}
+	if fresh {
+		return "", freshCluster(ctx, bin, user, base, dir)
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(bin.version + bin.dir))
 	template = filepath.Join(base, fmt.Sprintf("%s%d-%s-%x", templatePrefix, user.uid, bin.major(), h.Sum64()))
 	if info, err := os.Lstat(template); err == nil && (!info.IsDir() || !user.owns(info)) {
-		return "", initCluster(ctx, bin, user, dir) // somebody else's: not to be trusted
+		return "", freshCluster(ctx, bin, user, base, dir) // somebody else's: not to be trusted
 	}
 	lock, err := lockWait(ctx, template+".lock")
 	if err != nil {
@@ -59,12 +59,33 @@ func makeCluster(ctx context.Context, bin binaries, user account, dir string, fr
 			return "", err
 		}
 	}
+	return template, copyCluster(ctx, template, dir)
+}
+
+// freshCluster makes a cluster without a template, elsewhere first because the
+// server's user may not be able to enter dir.
+func freshCluster(ctx context.Context, bin binaries, user account, base, dir string) (err error) {
+	made, err := os.MkdirTemp(base, serverPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(made)) }()
+	if err := user.own(made); err != nil {
+		return err
+	}
+	if err := initCluster(ctx, bin, user, made); err != nil {
+		return err
+	}
+	return copyCluster(ctx, made, dir)
+}
+
+func copyCluster(ctx context.Context, from, to string) error {
 	for _, name := range []string{passwordName, dataName} {
-		if err := copyTree(ctx, filepath.Join(template, name), filepath.Join(dir, name)); err != nil {
-			return template, err
+		if err := copyTree(ctx, filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
 		}
 	}
-	return template, nil
+	return nil
 }
 
 func makeTemplate(ctx context.Context, bin binaries, user account, template string) error {
@@ -164,11 +185,11 @@ func initCluster(ctx context.Context, bin binaries, user account, dir string) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin.path("initdb"), "-D", data, "--no-sync", "--no-instructions",
-		"--username="+superuser, "--pwfile="+password, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
+	cmd := exec.CommandContext(ctx, bin.path("initdb"))
+	cmd.Args = append(cmd.Args, "-D", data, "--pwfile="+password,
+		"--no-sync", "--no-instructions", "--username="+superuser, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
 	cmd.SysProcAttr = user.attr()
-	cmd.Env = cleanEnv()
-	cmd.Dir = data
+	cmd.Dir, cmd.Env = "/", cleanEnv()
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -20,11 +20,11 @@ type watchdog struct {
 	pid int
 }
 
-// watchdogScript reads the process to guard, one number a line, 0 for none. "bye"
+// serverScript reads the process to guard, one number a line, 0 for none. "bye"
 // sends it away. $1 is the server's pid file, which goes when the server has ended
 // (the process itself may stay as a zombie where nobody reaps orphans); $2 is the
 // folder to remove, or nothing.
-const watchdogScript = `
+const serverScript = `
 trap '' HUP INT TERM
 pid=0
 while read -r line; do
@@ -43,8 +43,9 @@ fi
 if [ -n "$2" ]; then rm -rf -- "$2"; fi
 `
 
-func watch(pidFile, dir string) (*watchdog, error) {
-	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "postrider-pgserver-watchdog", pidFile, dir)
+// watch starts a watchdog that follows a script.
+func watch(script string, args ...string) (*watchdog, error) {
+	cmd := exec.Command("/bin/sh", append([]string{"-c", script, "postrider-pgserver-watchdog"}, args...)...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
