@@ -115,7 +115,6 @@ func (r *route) available(now time.Time) {
 			if x.alone {
 				r.retry(s, x.item, x.err)
 			} else {
-				x.item.solo = true
 				s.solo.push(x.item)
 			}
 		}

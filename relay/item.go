@@ -17,7 +17,6 @@ type item struct {
 	last  *item // on the head of a chain of several: its end
 
 	counted bool // among those that session.closed counts
-	solo    bool // timed out in company: is published alone
 	// unanswered: a publish of it ended without an answer, so it may have arrived.
 	unanswered bool
 }

@@ -40,7 +40,8 @@ func (r *route) publish(b *batch) {
 	b.cut = timeout < r.PublishTimeout
 	ctx, cancel := context.WithTimeout(r.relay.publishing, timeout)
 	results := r.call(ctx, msgs)
-	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	late := ctx.Err() != nil
+	b.cut = b.cut || errors.Is(ctx.Err(), context.Canceled)
 	cancel()
 
 	r.mu.Lock()
@@ -147,7 +148,6 @@ func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 			if alone {
 				r.retry(s, it, err)
 			} else {
-				it.solo = true
 				s.solo.push(it)
 			}
 		}
@@ -175,7 +175,7 @@ func (r *route) probeFailed(b *batch, silent bool, err error, now time.Time) {
 
 // trip opens the route's breaker.
 func (r *route) trip(err error, now time.Time) {
-	if r.breaker.trip(now, r.wakeAll) {
+	if r.relay.publishing.Err() == nil && r.breaker.trip(now, r.wakeAll) {
 		r.log.Warn("broker unavailable, messages are kept", "alarm", outbox.IsAlarm(err), "error", describe(err))
 	}
 }

@@ -113,7 +113,7 @@ type batch struct {
 	probe    bool
 	deadline time.Time // of the lease
 	passes   uint64    // of the route when it was taken
-	cut      bool      // the lease left it less time than it should have
+	cut      bool      // it got less time than it should have
 }
 
 // worker publishes until the route is closed.

@@ -1,0 +1,116 @@
+// Package telemetry shows a relay's figures to monitoring systems. The relay
+// knows nothing of it: without it nothing is collected and nothing is spent.
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// NewCollector returns a Prometheus collector that calls stats, usually
+// (*relay.Relay).Stats, at every scrape. stats must be safe for concurrent use.
+//
+// Metrics, all with the label route unless said otherwise:
+//
+//	postrider_received_messages_total            handed out by the store
+//	postrider_outcomes_total                     by state: sent, retrying, failed, blocked, scheduled, expired
+//	postrider_unavailable_results_total          publish results that said the broker is away
+//	postrider_fenced_calls_total                 store calls refused because another relay has the lease
+//	postrider_leases_lost_total                  leases that ended with an error
+//	postrider_duplicates_possible_total          messages that may be published twice
+//	postrider_in_flight_messages, _bytes         received and not settled
+//	postrider_in_flight_oldest_age_seconds       how long the oldest has been without an outcome
+//	postrider_shards_held                        shards whose lease this relay has
+//	postrider_breaker_open                       1 while the broker is away
+//	postrider_breaker_open_seconds               for how long
+//	postrider_alarm                              1 if an operator has to act
+//	postrider_last_error_timestamp_seconds       when the last error was; absent without one
+//	postrider_store_failures_total               (no label) times the store could not be asked for a lease
+func NewCollector(stats func() relay.Stats) prometheus.Collector { return &collector{stats} }
+
+type collector struct{ stats func() relay.Stats }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("postrider_"+name, help, labels, nil)
+}
+
+var (
+	received      = describe("received_messages_total", "Messages handed out by the store.", "route")
+	outcomes      = describe("outcomes_total", "Outcomes of messages, by the state they went to.", "route", "state")
+	unavailable   = describe("unavailable_results_total", "Publish results that said the broker is away; they spend no attempt.", "route")
+	fenced        = describe("fenced_calls_total", "Store calls refused because another relay had taken the lease.", "route")
+	leasesLost    = describe("leases_lost_total", "Leases that ended with an error.", "route")
+	duplicates    = describe("duplicates_possible_total", "Messages that may have been published without a record of it.", "route")
+	inFlight      = describe("in_flight_messages", "Messages received and not settled yet.", "route")
+	inFlightBytes = describe("in_flight_bytes", "Bytes of the messages received and not settled yet.", "route")
+	oldest        = describe("in_flight_oldest_age_seconds", "How long the oldest message received has been without an outcome.", "route")
+	shardsHeld    = describe("shards_held", "Shards whose lease this relay holds.", "route")
+	breakerOpen   = describe("breaker_open", "1 while the broker is away.", "route")
+	breakerTime   = describe("breaker_open_seconds", "How long the broker has been away; 0 if it is not.", "route")
+	alarm         = describe("alarm", "1 if an operator has to act before messages can be published.", "route")
+	lastError     = describe("last_error_timestamp_seconds", "When the last error was.", "route")
+	storeFailures = describe("store_failures_total", "Times the store could not be asked for a lease.")
+)
+
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{received, outcomes, unavailable, fenced, leasesLost, duplicates, inFlight,
+		inFlightBytes, oldest, shardsHeld, breakerOpen, breakerTime, alarm, lastError, storeFailures} {
+		ch <- d
+	}
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	stats, now := c.stats(), time.Now()
+	ch <- prometheus.MustNewConstMetric(storeFailures, prometheus.CounterValue, float64(stats.StoreFailures))
+	for i := range stats.Routes {
+		collectRoute(ch, &stats.Routes[i], now)
+	}
+}
+
+func collectRoute(ch chan<- prometheus.Metric, r *relay.RouteStats, now time.Time) {
+	counter := func(d *prometheus.Desc, value uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{r.Name}, labels...)...)
+	}
+	gauge := func(d *prometheus.Desc, value float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, r.Name)
+	}
+	counter(received, r.Received)
+	counter(outcomes, r.Sent, string(outbox.StateSent))
+	counter(outcomes, r.Retried, string(outbox.StateRetrying))
+	counter(outcomes, r.Failed, string(outbox.StateFailed))
+	counter(outcomes, r.Blocked, string(outbox.StateBlocked))
+	counter(outcomes, r.Scheduled, string(outbox.StateScheduled))
+	counter(outcomes, r.Expired, string(outbox.StateExpired))
+	counter(unavailable, r.Unavailable)
+	counter(fenced, r.Fenced)
+	counter(leasesLost, r.LeasesLost)
+	counter(duplicates, r.DuplicatesPossible)
+	gauge(inFlight, float64(r.InFlight))
+	gauge(inFlightBytes, float64(r.InFlightBytes))
+	gauge(oldest, age(r.OldestInFlight, now))
+	gauge(shardsHeld, float64(r.ShardsHeld))
+	gauge(breakerOpen, truth(r.BreakerOpen))
+	gauge(breakerTime, age(r.BreakerSince, now))
+	gauge(alarm, truth(r.Alarm))
+	if !r.LastErrorAt.IsZero() {
+		gauge(lastError, float64(r.LastErrorAt.UnixNano())/1e9)
+	}
+}
+
+func age(since, now time.Time) float64 {
+	if since.IsZero() {
+		return 0
+	}
+	return max(now.Sub(since), 0).Seconds()
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
