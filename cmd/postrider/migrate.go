@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/config"
+	"github.com/postrider/postrider/store/pgstore"
+)
+
+type migrateCommand struct {
+	Up     migrateUp     `cmd:"" help:"Create the tables, or bring them up to date. Safe to run twice and by several at once."`
+	Status migrateStatus `cmd:"" help:"Show what the tables have and lack; exit 1 if they lack something."`
+	Print  migratePrint  `cmd:"" help:"Print the SQL that creates the tables, to run it yourself."`
+}
+
+type migrateUp struct {
+	commonFlags
+	Shards int `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
+}
+
+func (*migrateUp) Help() string {
+	return `Examples:
+
+  postrider migrate up --db postgres://owner@db.example/shop
+  postrider migrate up --db sqlite:shop.db --shards 2`
+}
+
+type migrateStatus struct{ commonFlags }
+
+type migratePrint struct {
+	commonFlags
+	Shards int `placeholder:"N" help:"Parts of the log that relays share (4)."`
+}
+
+func (*migratePrint) Help() string {
+	return `It prints SQL for PostgreSQL, or for SQLite with --db sqlite:PATH. It does not connect.
+
+Example:
+
+  postrider migrate print --schema outbox | psql shop`
+}
+
+func (m *migrateUp) Run(p *process, ctx context.Context) error {
+	if err := checkShards(m.Shards); err != nil {
+		return err
+	}
+	c, db, err := openForMigration(p, ctx, &m.commonFlags, true)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	before, err := db.Status(ctx)
+	if err != nil {
+		return tablesError(c, err)
+	}
+	if m.Shards != 0 && before.Shards != 0 && m.Shards != before.Shards {
+		return usage(fmt.Errorf("--shards %d: the log has %d shards, fixed when it was created", m.Shards, before.Shards), "leave --shards out")
+	}
+	applied, err := db.Migrate(ctx, m.Shards)
+	if err != nil {
+		return tablesError(c, err)
+	}
+	for _, name := range applied {
+		if err := printLines(p.Stdout, "applied "+name); err != nil {
+			return err
+		}
+	}
+	if len(applied) == 0 {
+		return printLines(p.Stdout, "nothing to do: the tables are up to date")
+	}
+	return nil
+}
+
+func (m *migrateStatus) Run(p *process, ctx context.Context) error {
+	c, db, err := openForMigration(p, ctx, &m.commonFlags, false)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s, err := db.Status(ctx)
+	if err != nil {
+		return tablesError(c, err)
+	}
+	if err := printStatus(p.Stdout, c, s); err != nil {
+		return err
+	}
+	if len(s.Missing) > 0 {
+		return &alreadySaid{errors.New("migrations are missing")}
+	}
+	return nil
+}
+
+func printStatus(w io.Writer, c *config.Config, s status) error {
+	lines := []string{"database  " + c.Database.String()}
+	if c.Database.Kind == config.Postgres {
+		lines = append(lines, "schema    "+c.Schema)
+	}
+	if s.Shards > 0 {
+		lines = append(lines, "shards    "+strconv.Itoa(s.Shards))
+	}
+	lines = append(lines, "version   "+strconv.Itoa(s.Version))
+	if len(s.Missing) == 0 {
+		return printLines(w, append(lines, "missing   nothing")...)
+	}
+	return printLines(w, append(lines, "missing   "+strings.Join(s.Missing, ", "), "run       "+migrateUpCommand(c))...)
+}
+
+func (m *migratePrint) Run(p *process) error {
+	if err := checkShards(m.Shards); err != nil {
+		return err
+	}
+	c, err := load(p, &m.commonFlags, nil, config.Input{})
+	if err != nil {
+		return err
+	}
+	sql, err := migrationScript(c, m.Shards)
+	if err != nil {
+		return usage(err, "")
+	}
+	_, err = io.WriteString(p.Stdout, sql)
+	return err
+}
+
+func checkShards(n int) error {
+	if n < 0 || n > pgstore.MaxShards {
+		return usage(fmt.Errorf("--shards %d: a log has 1 to %d shards", n, pgstore.MaxShards), "")
+	}
+	return nil
+}
+
+// openForMigration connects; create allows making the database's file.
+func openForMigration(p *process, ctx context.Context, flags *commonFlags, create bool) (*config.Config, database, error) {
+	c, err := load(p, flags, nil, config.Input{Database: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	warn(newLogger(p.Stderr, c.Log), c)
+	db, err := openDatabase(ctx, c, create)
+	return c, db, err
+}
+
+// migrateUpCommand is what to type to create or update the tables.
+func migrateUpCommand(c *config.Config) string {
+	command := "postrider migrate up"
+	if c.File != "" && c.File != config.DefaultFile {
+		command += " --config " + c.File
+	}
+	if c.File == "" {
+		command += " --db " + c.Database.String()
+	}
+	if c.Schema != config.DefaultSchema {
+		command += " --schema " + c.Schema
+	}
+	return command
+}
+
+// tablesError adds what to do about tables that this version cannot use.
+func tablesError(c *config.Config, err error) error {
+	switch {
+	case errors.Is(err, pgstore.ErrNoSchema):
+		return usage(err, migrateUpCommand(c))
+	case errors.Is(err, pgstore.ErrNewerSchema):
+		return usage(err, "")
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/postrider/postrider/config"
+	"github.com/postrider/postrider/relay"
+)
+
+type relayCommand struct {
+	commonFlags
+	relayFlags
+}
+
+func (*relayCommand) Help() string {
+	return `Examples:
+
+  postrider relay --db postgres://shop@db.example/shop --to sqs://orders
+  postrider relay --db sqlite:shop.db --to 'sqs://{topic}'
+  postrider relay --config /etc/postrider.yaml
+
+A file with two routes:
+
+  database: ${DATABASE_URL}
+  routes:
+    - {name: orders, topics: [orders, "billing.*"], to: sqs://orders}
+    - {name: audit, topics: ["**"], to: sqs://audit.fifo}
+
+AWS credentials, region and endpoint come from where the AWS SDK looks for them: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, instance roles and so on.
+
+SIGTERM or ctrl-C stops it once everything sent is recorded; a second one ends it at once.`
+}
+
+func (r *relayCommand) Run(p *process, ctx context.Context) error {
+	c, err := load(p, &r.commonFlags, &r.relayFlags, config.Input{Database: true, Routes: true})
+	if err != nil {
+		return err
+	}
+	logger := newLogger(p.Stderr, c.Log)
+	warn(logger, c)
+	ctx, release := untilSignal(ctx, logger, p.Exit)
+	defer release()
+	err = relayMessages(ctx, c, logger)
+	if err != nil && c.Log.Format == "json" {
+		attrs := []any{"error", err}
+		if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
+			attrs = append(attrs, "next", f.next)
+		}
+		logger.Error("postrider ends with an error", attrs...)
+		return &alreadySaid{err}
+	}
+	return err
+}
+
+func warn(logger *slog.Logger, c *config.Config) {
+	for _, w := range c.Warnings {
+		logger.Warn("odd setting", "problem", w.String())
+	}
+}
+
+// relayMessages runs the relay until ctx ends. What can be refused without
+// the database is refused first.
+func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (err error) {
+	made, err := routes(ctx, c)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(c, logger)
+	if err != nil {
+		return err
+	}
+	closeListener := func() {
+		if listener != nil {
+			_ = listener.Close() // nobody has connected
+		}
+	}
+	db, s, err := openForRelay(ctx, c)
+	if err != nil {
+		closeListener()
+		if ctx.Err() != nil {
+			return nil // stopped before anything was published
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	store, err := db.Store()
+	if err != nil {
+		closeListener()
+		return err
+	}
+	rl, err := relay.New(relay.Config{
+		Store: store, Routes: made, Lease: c.Lease, Logger: logger,
+		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes)},
+	})
+	if err != nil {
+		closeListener()
+		return usage(err, "")
+	}
+	announce(logger, c, s, listener)
+	m := serve(listener, metrics(rl), func() []string { return notReady(ctx, rl, db) }, logger)
+	defer m.close(ctx)
+	err = rl.Run(ctx)
+	if u, ok := errors.AsType[*relay.UnsettledError](err); ok {
+		return &failure{code: exitUnsettled, err: fmt.Errorf("stopped with %d messages that may be published again", u.Messages)}
+	}
+	if err == nil {
+		logger.Info("stopped: everything that was sent is recorded")
+	}
+	return err
+}
+
+// openForRelay connects and sees to it that the tables are there.
+func openForRelay(ctx context.Context, c *config.Config) (database, status, error) {
+	db, err := openDatabase(ctx, c, false)
+	if err != nil {
+		return nil, status{}, err
+	}
+	s, err := db.Status(ctx)
+	switch {
+	case err != nil:
+		err = tablesError(c, err)
+	case s.Version == 0:
+		err = usage(errors.New("the outbox tables are missing from "+c.Database.String()), "create them: "+migrateUpCommand(c))
+	case len(s.Missing) > 0:
+		err = usage(fmt.Errorf("the outbox tables lack %s", strings.Join(s.Missing, ", ")), "bring them up to date: "+migrateUpCommand(c))
+	}
+	if err != nil {
+		return nil, status{}, errors.Join(err, db.Close())
+	}
+	return db, s, nil
+}
+
+// announce is the first line of every log: what runs, on what, and why so.
+func announce(logger *slog.Logger, c *config.Config, s status, listener net.Listener) {
+	list := make([]string, len(c.Routes))
+	for i, r := range c.Routes {
+		list[i] = fmt.Sprintf("%s %q -> %s", r.Name, r.Topics, r.To)
+	}
+	why := "auto: this version has no other"
+	if c.Source != "auto" {
+		why = "set"
+	}
+	attrs := []any{
+		"version", describe(), "database", c.Database, "schema", c.Schema, "shards", s.Shards,
+		"routes", list, "source", "poll", "source_reason", why, "lease", c.Lease,
+	}
+	if c.File != "" {
+		attrs = append(attrs, "config", c.File)
+	}
+	if endpoint := awsEndpoint(); endpoint != "" {
+		attrs = append(attrs, "aws_endpoint", endpoint)
+	}
+	if listener != nil {
+		attrs = append(attrs, "http", listener.Addr().String())
+	}
+	logger.Info("postrider relay starts", attrs...)
+}
+
+func metrics(*relay.Relay) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// notReady says why messages would not flow.
+func notReady(ctx context.Context, rl *relay.Relay, db database) []string {
+	if ctx.Err() != nil {
+		return []string{"stopping"}
+	}
+	var reasons []string
+	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := db.Ping(ask); err != nil {
+		reasons = append(reasons, "the database does not answer: "+oneText(err))
+	}
+	stats := rl.Stats()
+	if len(stats.Routes) == 0 && reasons == nil {
+		reasons = append(reasons, "starting")
+	}
+	for _, r := range stats.Routes {
+		switch {
+		case r.Alarm:
+			reasons = append(reasons, fmt.Sprintf("route %s: an operator has to act: %s", r.Name, config.Redact(r.LastError)))
+		case r.BreakerOpen:
+			reasons = append(reasons, fmt.Sprintf("route %s: its destination is away since %s: %s", r.Name, r.BreakerSince.UTC().Format(time.RFC3339), config.Redact(r.LastError)))
+		}
+	}
+	return reasons
+}

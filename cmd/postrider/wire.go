@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/postrider/postrider/broker/sqsbroker"
+	"github.com/postrider/postrider/config"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
+)
+
+// database is a store as the commands see it. Opening it has shown that it
+// answers.
+type database interface {
+	// Migrate creates or updates the tables and returns what it applied.
+	Migrate(ctx context.Context, shards int) (applied []string, err error)
+	// Status of the tables; also with tables that are missing.
+	Status(ctx context.Context) (status, error)
+	// Store is what the relay reads.
+	Store() (relay.Store, error)
+	// Ping asks whether the database answers.
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+// status of the tables.
+type status struct {
+	Shards  int      // 0: not known
+	Version int      // of the tables; 0: there are none
+	Missing []string // migrations
+}
+
+// openDatabase connects; create allows making a database file that is not
+// there. A database that does not answer is exitConnect.
+func openDatabase(ctx context.Context, c *config.Config, create bool) (database, error) {
+	switch c.Database.Kind {
+	case config.Postgres:
+		return openPostgres(ctx, c)
+	case config.SQLite:
+		return openSQLite(ctx, c, create)
+	default:
+		return nil, fmt.Errorf("no database of kind %q", c.Database.Kind)
+	}
+}
+
+// migrationScript is the SQL that creates the tables in an empty database.
+func migrationScript(c *config.Config, shards int) (string, error) {
+	switch c.Database.Kind {
+	case config.SQLite:
+		return sqliteScript(shards)
+	default:
+		return pgstore.Script(pgstore.Options{Schema: pgstore.Schema(c.Schema), Shards: shards})
+	}
+}
+
+// publishers makes each route's publisher; clients are shared.
+type publishers struct {
+	sqs *sqs.Client
+}
+
+func (p *publishers) open(ctx context.Context, r *config.Route) (outbox.Publisher, error) {
+	switch r.To.Scheme {
+	case "sqs":
+		if p.sqs == nil {
+			client, err := newSQS(ctx)
+			if err != nil {
+				return nil, err
+			}
+			p.sqs = client
+		}
+		return sqsbroker.NewPublisher(sqsbroker.PublisherConfig{
+			Client: p.sqs, Queue: r.To.Name, Encoding: sqsbroker.Encoding(r.Encoding),
+		})
+	default:
+		return nil, fmt.Errorf("no publisher for %s://", r.To.Scheme)
+	}
+}
+
+// newSQS takes everything from the SDK's own environment and files.
+func newSQS(ctx context.Context) (*sqs.Client, error) {
+	c, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("AWS settings: %w", err)
+	}
+	if c.Region == "" {
+		return nil, errors.New("AWS settings: no region is set: set AWS_REGION, or region in ~/.aws/config")
+	}
+	return sqs.NewFromConfig(c), nil
+}
+
+// awsEndpoint is where requests go instead of AWS, if anywhere.
+func awsEndpoint() string {
+	for _, name := range []string{"AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL"} {
+		if url := os.Getenv(name); url != "" {
+			return url
+		}
+	}
+	return ""
+}
+
+// routes makes the relay's routes, or reports what is wrong with all of them.
+func routes(ctx context.Context, c *config.Config) ([]relay.Route, error) {
+	var (
+		made  []relay.Route
+		wrong []error
+		known publishers
+	)
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		publisher, err := known.open(ctx, r)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: route %s: %w", r.At, r.Name, err))
+			continue
+		}
+		made = append(made, relay.Route{
+			Name: r.Name, Topics: r.Topics, Publisher: publisher,
+			Start: relay.Start(r.Start), Order: relay.Order(r.Order), OnFailure: relay.OnFailure(r.OnFailure),
+			Retry: retry(r.Retry), Rate: r.Rate, Concurrency: r.Concurrency, PublishTimeout: r.PublishTimeout,
+		})
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return nil, usage(err, "")
+	}
+	return made, nil
+}
+
+// retry says "none" where the operator wrote 0 and the relay's 0 means its default.
+func retry(r config.Retry) relay.RetryPolicy {
+	p := relay.RetryPolicy{MaxAttempts: r.MaxAttempts, Initial: r.Initial, Factor: r.Factor, Max: r.Max, Jitter: r.Jitter}
+	if p.Jitter == 0 {
+		p.Jitter = -1
+	}
+	return p
+}
