@@ -1,0 +1,2 @@
+// Package sqlitestore is an outbox in one SQLite file.
+package sqlitestore

@@ -1,0 +1,231 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/relay"
+)
+
+// lease is one owner's hold on one shard of one route.
+type lease struct {
+	store  *Store
+	claim  relay.Claim
+	match  func(topic string) bool
+	token  int64
+	closed map[string]int
+	sql    queries
+
+	// Only Receive's goroutine uses these.
+	interval    time.Duration // of looking for commits
+	parkedFirst bool          // whose turn it is to be read first
+
+	mu       sync.Mutex
+	deadline time.Time
+	// pos is the highest number that was read.
+	pos int64
+	// unsettled are the numbers up to pos without an outcome. What of them this
+	// lease has still to read is in backlog.
+	unsettled, backlog numset.Set
+	// out are the parked messages that this lease handed out and that were not
+	// settled since, or were returned.
+	out map[int64]bool
+	// settles counts the settles that are over, so that a read can tell whether
+	// one came between.
+	settles int
+}
+
+var _ relay.Lease = (*lease)(nil)
+
+const (
+	sqlReadCursor = `SELECT token, owner, expires > ` + sqlNow + `, pos, unsettled FROM postrider_cursor WHERE route = ? AND shard = ?`
+	sqlNewCursor  = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled)
+	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]')`
+	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?, expires = ` + sqlNow + ` + ?
+	WHERE route = ? AND shard = ? RETURNING token`
+	// sqlGiveUp lets the next owner in and keeps the old token from settling.
+	sqlGiveUp = `UPDATE postrider_cursor SET token = token + 1, expires = 0 WHERE route = ? AND shard = ? AND token = ?`
+	// sqlLastNumber is the highest number that a shard's log ever had.
+	sqlLastNumber = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)`
+)
+
+// Acquire takes the lease of one shard of one route.
+func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
+	match, err := s.checkClaim(claim)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
+	}
+	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval}
+	// Look before asking for the write lock: relays that wait for a lease must
+	// not get in the way of those that write.
+	if c, err := readCursor(ctx, s.reads, claim); err != nil {
+		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
+	} else if c.held && c.owner != claim.Owner {
+		return nil, fmt.Errorf("sqlitestore: acquire: %q has it: %w", c.owner, relay.ErrHeld)
+	}
+	before := time.Now()
+	if err := inTx(ctx, s.app, func(tx *sql.Tx) error { return l.take(ctx, tx) }); err != nil {
+		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
+	}
+	l.deadline = before.Add(claim.TTL)
+	return l, nil
+}
+
+func (s *Store) checkClaim(c relay.Claim) (match func(string) bool, err error) {
+	var errs []error
+	if c.Route == "" {
+		errs = append(errs, errors.New("the claim names no route"))
+	}
+	if c.Owner == "" {
+		errs = append(errs, errors.New("the claim names no owner"))
+	}
+	if c.TTL <= 0 {
+		errs = append(errs, fmt.Errorf("a lease of %v would be over at once", c.TTL))
+	}
+	if c.Shard < 0 || c.Shard >= s.shards {
+		errs = append(errs, fmt.Errorf("shard %d does not exist: the store has %d, counted from 0", c.Shard, s.shards))
+	}
+	if c.Start != relay.StartBeginning && c.Start != relay.StartNow && c.Start != "" {
+		errs = append(errs, fmt.Errorf("start %q: it is %q or %q", c.Start, relay.StartBeginning, relay.StartNow))
+	}
+	match, err = relay.Matcher(c.Topics)
+	return match, errors.Join(append(errs, err)...)
+}
+
+// cursor is the row of one shard of one route.
+type cursor struct {
+	exists    bool
+	token     int64
+	owner     string
+	held      bool
+	pos       int64
+	unsettled string
+}
+
+func readCursor(ctx context.Context, q querier, claim relay.Claim) (cursor, error) {
+	c := cursor{exists: true}
+	err := q.QueryRowContext(ctx, sqlReadCursor, claim.Route, claim.Shard).Scan(&c.token, &c.owner, &c.held, &c.pos, &c.unsettled)
+	if errors.Is(err, sql.ErrNoRows) {
+		return cursor{}, nil
+	}
+	if err != nil {
+		return cursor{}, fmt.Errorf("read the cursor: %w", err)
+	}
+	return c, nil
+}
+
+// take makes the lease this owner's and loads its state, all in one transaction.
+func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
+	c, err := readCursor(ctx, tx, l.claim)
+	if err != nil {
+		return err
+	}
+	if c.held && c.owner != l.claim.Owner {
+		return fmt.Errorf("%q has it: %w", c.owner, relay.ErrHeld)
+	}
+	var last int64
+	if err := tx.QueryRowContext(ctx, sqlLastNumber, logTable(l.claim.Shard)).Scan(&last); err != nil {
+		return fmt.Errorf("read the last number of the log: %w", err)
+	}
+	if !c.exists {
+		// Nobody else can be writing now: what is not there yet commits later.
+		if l.claim.Start == relay.StartNow {
+			c.pos = last
+		}
+		c.unsettled = "[]"
+		if _, err := tx.ExecContext(ctx, sqlNewCursor, l.claim.Route, l.claim.Shard, c.pos); err != nil {
+			return fmt.Errorf("make the cursor: %w", err)
+		}
+	}
+	if c.pos > last {
+		return fmt.Errorf("route %q has read shard %d up to number %d, but the log only ever had %d: it was reset or replaced, and new messages would be skipped",
+			l.claim.Route, l.claim.Shard, c.pos, last)
+	}
+	if l.unsettled, err = decodeNumbers(c.unsettled); err != nil {
+		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", l.claim.Route, l.claim.Shard, err)
+	}
+	l.pos, l.backlog = c.pos, l.unsettled.Clone()
+	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard).Scan(&l.token)
+	if err != nil {
+		return fmt.Errorf("take the cursor: %w", err)
+	}
+	if err := l.reopenKeys(ctx, tx); err != nil {
+		return err
+	}
+	l.closed, err = l.countClosed(ctx, tx)
+	return err
+}
+
+// leaseMicros rounds a lease up, since the clock ticks in milliseconds: it must
+// not end in the database before it ends for its owner.
+func leaseMicros(ttl time.Duration) int64 { return ttl.Microseconds() + 1000 }
+
+// ClosedKeys are the keys with parked messages in their way when the lease was
+// taken.
+func (l *lease) ClosedKeys() map[string]int { return l.closed }
+
+// Deadline is when the lease ends, on this process's clock.
+func (l *lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Close gives the lease up, if it is still this one's.
+func (l *lease) Close(ctx context.Context) error {
+	err := inTx(ctx, l.store.app, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, sqlGiveUp, l.claim.Route, l.claim.Shard, l.token)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sqlitestore: give up shard %d of route %q: %w", l.claim.Shard, l.claim.Route, err)
+	}
+	return nil
+}
+
+// inTx runs fn in a transaction.
+func inTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// encodeNumbers writes a set as [[first,last],…].
+func encodeNumbers(s numset.Set) string {
+	ranges := make([][2]int64, 0, len(s.Ranges()))
+	for _, r := range s.Ranges() {
+		ranges = append(ranges, [2]int64{r.First, r.Last})
+	}
+	b, err := json.Marshal(ranges)
+	if err != nil {
+		panic(err) // integers always encode
+	}
+	return string(b)
+}
+
+func decodeNumbers(text string) (numset.Set, error) {
+	var ranges [][2]int64
+	if err := json.Unmarshal([]byte(text), &ranges); err != nil {
+		return numset.Set{}, fmt.Errorf("decode its unsettled numbers: %w", err)
+	}
+	var s numset.Set
+	for _, r := range ranges {
+		s.Add(r[0], r[1])
+	}
+	return s, nil
+}

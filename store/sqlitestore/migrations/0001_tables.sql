@@ -1,0 +1,49 @@
+-- Times are microseconds since 1970 by this database's clock.
+
+-- How far each route has read each shard, and who may read on.
+CREATE TABLE postrider_cursor (
+	route     TEXT    NOT NULL,
+	shard     INTEGER NOT NULL,
+	token     INTEGER NOT NULL, -- rises with every lease; settling names it
+	owner     TEXT    NOT NULL, -- for people
+	expires   INTEGER NOT NULL, -- end of the lease; 0: given up
+	started   INTEGER NOT NULL, -- the route has nothing to do with numbers up to this
+	pos       INTEGER NOT NULL, -- numbers up to this were read
+	unsettled TEXT    NOT NULL, -- of those, the ones without an outcome: [[first,last],…]
+	PRIMARY KEY (route, shard)
+) WITHOUT ROWID;
+
+-- What must wait or was given up. Blocked messages that were never tried have
+-- no copy: they are read from the log (id is NULL then).
+CREATE TABLE postrider_parked (
+	arrival      INTEGER PRIMARY KEY, -- order within a key
+	route        TEXT    NOT NULL,
+	shard        INTEGER NOT NULL,
+	seq          INTEGER NOT NULL,
+	key          TEXT    NOT NULL,
+	state        TEXT    NOT NULL,
+	due          INTEGER,             -- handed out from then on; NULL: not by itself
+	attempts     INTEGER NOT NULL,
+	error        TEXT    NOT NULL,
+	changed_at   INTEGER NOT NULL,
+	id           BLOB,
+	topic        TEXT,
+	type         TEXT,
+	payload      BLOB,
+	content_type TEXT,
+	headers      TEXT,
+	not_before   INTEGER,
+	expires      INTEGER,
+	created_at   INTEGER
+);
+CREATE UNIQUE INDEX postrider_parked_seq ON postrider_parked (route, shard, seq);
+CREATE INDEX postrider_parked_key ON postrider_parked (route, shard, key, state);
+CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE due IS NOT NULL;
+
+-- Which messages each consumer has handled.
+CREATE TABLE postrider_inbox (
+	consumer   TEXT    NOT NULL,
+	id         BLOB    NOT NULL,
+	handled_at INTEGER NOT NULL DEFAULT (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000),
+	PRIMARY KEY (consumer, id)
+) WITHOUT ROWID;
