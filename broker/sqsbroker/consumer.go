@@ -47,8 +47,9 @@ type ConsumerConfig struct {
 	// DeleteDelay is how long a handled message waits for others to be deleted
 	// with it. 0: 20 ms.
 	DeleteDelay time.Duration
-	// StopTimeout is how long after the stop SQS is tried for the deletion of
-	// handled messages. Handlers are not limited by it. 0: 30 s.
+	// StopTimeout is how long after the stop a deletion that fails is tried
+	// again; what is handled later is tried once. Handlers are not limited by
+	// it. 0: 30 s.
 	StopTimeout time.Duration
 	// Logger takes the errors of handlers and of SQS. nil: slog.Default().
 	Logger *slog.Logger
@@ -130,8 +131,8 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 // one are given back unhandled.
 //
 // The stop aborts the requests for messages; what SQS had just sent in answer
-// to one comes again after VisibilityTimeout. If handled messages cannot be
-// deleted within StopTimeout the error says how many will come again.
+// to one comes again after VisibilityTimeout. If handled messages could not be
+// deleted by then the error says how many will come again.
 func (c *Consumer) Consume(ctx context.Context, handle inbox.Handler) error {
 	url, ok := c.lookUp(ctx)
 	if !ok {

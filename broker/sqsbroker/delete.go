@@ -12,14 +12,14 @@ import (
 )
 
 // deleter deletes handled messages in batches, until the channel is closed and
-// empty or ctx ends.
-func (s *session) deleter(ctx context.Context) {
+// empty. What fails is tried again until retrying ends.
+func (s *session) deleter(retrying context.Context) {
 	for {
 		first, ok := <-s.deletes
 		if !ok {
 			return
 		}
-		s.deleteAll(ctx, s.collect(first))
+		s.deleteAll(retrying, s.collect(first))
 	}
 }
 
@@ -42,17 +42,14 @@ func (s *session) collect(first *hold) []*hold {
 	return batch
 }
 
-// deleteAll tries until each message is deleted, or refused for good, or ctx
-// ends; what is left then stays held.
-func (s *session) deleteAll(ctx context.Context, batch []*hold) {
+// deleteAll tries until each message is deleted or refused for good; once
+// retrying has ended only one time. What is left then stays held.
+func (s *session) deleteAll(retrying context.Context, batch []*hold) {
 	for wait := newBackoff(); len(batch) > 0; {
-		left, err := s.deleteOnce(ctx, batch)
+		left, err := s.deleteOnce(batch)
 		if err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			s.logError(ctx, "cannot delete handled messages; trying again", err, "messages", len(left))
-			if !wait.sleep(ctx) {
+			s.logError(s.work, "cannot delete handled messages", err, "messages", len(left))
+			if !wait.sleep(retrying) {
 				return
 			}
 		}
@@ -61,8 +58,8 @@ func (s *session) deleteAll(ctx context.Context, batch []*hold) {
 }
 
 // deleteOnce returns what is to be tried again, and why.
-func (s *session) deleteOnce(ctx context.Context, batch []*hold) (left []*hold, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func (s *session) deleteOnce(batch []*hold) (left []*hold, err error) {
+	ctx, cancel := context.WithTimeout(s.work, requestTimeout)
 	defer cancel()
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: aws.String(s.url)}
 	for i, h := range batch {

@@ -60,11 +60,12 @@ func (s *session) run(ctx context.Context) error {
 	var heart sync.WaitGroup
 	heart.Go(func() { s.heartbeat(beating) })
 
-	deleting, giveUp := context.WithCancel(s.work)
+	retrying, giveUp := context.WithCancel(s.work)
 	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.cfg.StopTimeout, giveUp) })()
 	var deleters sync.WaitGroup
 	for range s.cfg.Pollers {
-		deleters.Go(func() { s.deleter(deleting) })
+		deleters.Go(func() { s.deleter(retrying) })
 	}
 	var pollers sync.WaitGroup
 	for range s.cfg.Pollers {
@@ -73,10 +74,8 @@ func (s *session) run(ctx context.Context) error {
 
 	pollers.Wait()
 	s.running.Wait()
-	timer := time.AfterFunc(s.cfg.StopTimeout, giveUp)
 	close(s.deletes)
 	deleters.Wait()
-	timer.Stop()
 	stopBeating()
 	heart.Wait()
 	if left := s.held.count(); left > 0 {
