@@ -110,7 +110,7 @@ func printStatus(w io.Writer, c *config.Config, s status) error {
 	return printLines(w, append(lines, "missing   "+strings.Join(s.Missing, ", "), "run       "+migrateUpCommand(c))...)
 }
 
-func (m *migratePrint) Run(p *process) error {
+func (m *migratePrint) Run(p *process, ctx context.Context) error {
 	if err := checkShards(m.Shards); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (m *migratePrint) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	sql, err := migrationScript(c, m.Shards)
+	sql, err := migrationScript(ctx, c, m.Shards)
 	if err != nil {
 		return usage(err, "")
 	}

@@ -78,7 +78,7 @@ func (p *postgres) Status(ctx context.Context) (status, error) {
 	return status{Shards: s.Shards, Version: s.Version, Missing: s.Pending}, err
 }
 
-func (p *postgres) Store() (relay.Store, error) {
+func (p *postgres) Store(context.Context) (relay.Store, error) {
 	return poll.New(poll.Config{Pool: p.pool, Schema: p.schema})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/telemetry"
 )
 
 type relayCommand struct {
@@ -92,7 +93,7 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	store, err := db.Store()
+	store, err := db.Store(ctx)
 	if err != nil {
 		closeListener()
 		return err
@@ -165,9 +166,9 @@ func announce(logger *slog.Logger, c *config.Config, s status, listener net.List
 	logger.Info("postrider relay starts", attrs...)
 }
 
-func metrics(*relay.Relay) prometheus.Gatherer {
+func metrics(rl *relay.Relay) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(telemetry.NewCollector(rl.Stats), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 

@@ -1,14 +1,140 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
 
 	"github.com/postrider/postrider/config"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/sqlitestore"
 )
 
-func openSQLite(context.Context, *config.Config, bool) (database, error) {
-	return nil, usage(errors.New("SQLite is not wired yet"), "")
+// sqlite is a database file. look reads it and changes nothing in it; it is nil
+// if there is no file and none may be created.
+type sqlite struct {
+	c     *config.Config
+	look  *sql.DB
+	store *sqlitestore.Store
 }
 
-func sqliteScript(int) (string, error) { return "", errors.New("SQLite is not wired yet") }
+func openSQLite(ctx context.Context, c *config.Config, create bool) (database, error) {
+	db := &sqlite{c: c}
+	mode := "ro"
+	switch info, err := os.Stat(c.Database.Path); {
+	case errors.Is(err, fs.ErrNotExist) && create:
+		mode = "rwc"
+	case errors.Is(err, fs.ErrNotExist):
+		return db, nil
+	case err != nil:
+		return nil, cannotOpen(c, err)
+	case info.IsDir():
+		return nil, cannotOpen(c, errors.New("it is a folder"))
+	}
+	look, err := sql.Open("sqlite", "file:"+(&url.URL{Path: c.Database.Path}).EscapedPath()+"?mode="+mode+"&_pragma=busy_timeout(10000)")
+	if err != nil {
+		return nil, cannotOpen(c, err)
+	}
+	db.look = look
+	if err := db.Ping(ctx); err != nil {
+		return nil, errors.Join(cannotOpen(c, err), look.Close())
+	}
+	return db, nil
+}
+
+// sqliteScript makes sqlitestore's script one that leaves the tables as
+// migrate up does: with their version and number of shards noted.
+func sqliteScript(ctx context.Context, shards int) (string, error) {
+	script, err := sqlitestore.Script(shards)
+	if err != nil {
+		return "", err
+	}
+	known, err := emptySQLite(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nINSERT OR REPLACE INTO postrider_meta (name, value) VALUES ('version', %d), ('shards', %d);\nCOMMIT;\n",
+		script, known.Known, cmp.Or(shards, sqlitestore.DefaultShards)), nil
+}
+
+// emptySQLite is what an empty database says about its tables.
+func emptySQLite(ctx context.Context) (sqlitestore.Version, error) {
+	empty, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return sqlitestore.Version{}, err
+	}
+	v, err := sqlitestore.Status(ctx, empty)
+	return v, errors.Join(err, empty.Close())
+}
+
+func cannotOpen(c *config.Config, err error) error {
+	return &failure{
+		code: exitConnect, err: fmt.Errorf("cannot open the database %s: %w", c.Database, err),
+		next: "check the path, whether this user may write the file and its folder, and that it is a database of SQLite",
+	}
+}
+
+// Ping reads the file's header too, which opening does not.
+func (s *sqlite) Ping(ctx context.Context) error {
+	_, err := sqlitestore.Status(ctx, s.look)
+	return err
+}
+
+func (s *sqlite) Status(ctx context.Context) (status, error) {
+	read := emptySQLite
+	if s.look != nil {
+		read = func(ctx context.Context) (sqlitestore.Version, error) { return sqlitestore.Status(ctx, s.look) }
+	}
+	v, err := read(ctx)
+	if err != nil {
+		return status{}, err
+	}
+	if v.Have > v.Known {
+		return status{}, usage(fmt.Errorf("the outbox tables were migrated by a later version: they have version %d, this one knows %d", v.Have, v.Known), "use that version of postrider")
+	}
+	out := status{Shards: v.Shards, Version: v.Have}
+	for n := v.Have + 1; n <= v.Known; n++ {
+		out.Missing = append(out.Missing, fmt.Sprintf("%04d", n))
+	}
+	return out, nil
+}
+
+func (s *sqlite) Migrate(ctx context.Context, shards int) ([]string, error) {
+	before, err := s.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", sqlitestore.DSN(s.c.Database.Path))
+	if err != nil {
+		return nil, cannotOpen(s.c, err)
+	}
+	if err := sqlitestore.Migrate(ctx, db, sqlitestore.Options{Shards: shards}); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return before.Missing, db.Close()
+}
+
+func (s *sqlite) Store(ctx context.Context) (relay.Store, error) {
+	store, err := sqlitestore.Open(ctx, s.c.Database.Path, sqlitestore.Options{})
+	if err != nil {
+		return nil, cannotOpen(s.c, err)
+	}
+	s.store = store
+	return store, nil
+}
+
+func (s *sqlite) Close() error {
+	var errs []error
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if s.look != nil {
+		errs = append(errs, s.look.Close())
+	}
+	return errors.Join(errs...)
+}

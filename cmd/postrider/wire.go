@@ -24,7 +24,7 @@ type database interface {
 	// Status of the tables; also with tables that are missing.
 	Status(ctx context.Context) (status, error)
 	// Store is what the relay reads.
-	Store() (relay.Store, error)
+	Store(ctx context.Context) (relay.Store, error)
 	// Ping asks whether the database answers.
 	Ping(ctx context.Context) error
 	Close() error
@@ -51,10 +51,10 @@ func openDatabase(ctx context.Context, c *config.Config, create bool) (database,
 }
 
 // migrationScript is the SQL that creates the tables in an empty database.
-func migrationScript(c *config.Config, shards int) (string, error) {
+func migrationScript(ctx context.Context, c *config.Config, shards int) (string, error) {
 	switch c.Database.Kind {
 	case config.SQLite:
-		return sqliteScript(shards)
+		return sqliteScript(ctx, shards)
 	default:
 		return pgstore.Script(pgstore.Options{Schema: pgstore.Schema(c.Schema), Shards: shards})
 	}
