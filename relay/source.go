@@ -28,31 +28,6 @@ type Store interface {
 	Acquire(ctx context.Context, claim Claim) (Lease, error)
 }
 
-// Start says where a route that has no cursor yet begins.
-type Start string
-
-const (
-	StartBeginning Start = "beginning" // with the oldest message that is still there
-	StartNow       Start = "now"       // with what commits after its cursor exists
-)
-
-// Claim asks for one shard of one route.
-type Claim struct {
-	Route string
-	Shard int
-	// Owner is unique to the process; shown to people.
-	Owner string
-	// TTL is how long the lease lasts without a renewal. Positive.
-	TTL time.Duration
-	// Topics are the route's patterns, as Matcher takes them. Only messages
-	// whose topic matches are handed out; the others count as done.
-	Topics []string
-	// Start applies when the route has no cursor on this shard yet.
-	Start Start
-	// Hold keeps a key closed behind a failed message (on_failure: hold).
-	Hold bool
-}
-
 // Source hands messages out and records what became of them. Receive and
 // Settle may run at the same time, each in one goroutine. An error other than
 // the context's end makes the Lease unusable: wait until nothing is being
