@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 // whether nil or empty. Times are equal as instants, in microseconds.
 func differ(want, got outbox.Message) string {
 	want.NotBefore, want.Expires = want.NotBefore.Truncate(time.Microsecond), want.Expires.Truncate(time.Microsecond)
+	if bytes.Equal(want.Payload, got.Payload) {
+		want.Payload, got.Payload = nil, nil // a megabyte takes cmp seconds
+	}
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
 
@@ -30,7 +34,7 @@ func byteTests[Tx any]() []storeTest[Tx] {
 			r.enqueue(all...)
 			r.roundTrip(r.acquire(), all)
 		}},
-		{name: "any messages", run: func(r *storeRig[Tx]) {
+		{name: "any messages", alone: true, run: func(r *storeRig[Tx]) {
 			lease := r.acquire()
 			now := r.now()
 			properties(r.t, 30, 1000, func(t *rapid.T) {

@@ -45,7 +45,7 @@ type Harness[Tx any] struct {
 }
 
 // Factory makes a fresh, empty store with that many shards. It registers its
-// own clean-up with t.
+// own clean-up with t. It is called from several tests at the same time.
 type Factory[Tx any] func(t testing.TB, shards int) Harness[Tx]
 
 // Store is the suite for implementations of relay.Store: enqueueing in
@@ -72,12 +72,13 @@ func Store[Tx any](t *testing.T, factory Factory[Tx]) {
 // storeTest is one test on a fresh store.
 type storeTest[Tx any] struct {
 	name   string
-	shards int // 0 means one
+	shards int  // 0 means one
+	alone  bool // it does not run beside others
 	run    func(r *storeRig[Tx])
 }
 
 // properties runs a property as often as the test size says, unless -rapid.checks
-// was given.
+// was given. Not to be called by two tests at the same time.
 func properties(t *testing.T, short, full int, property func(*rapid.T)) {
 	t.Helper()
 	given := false
@@ -93,6 +94,9 @@ func properties(t *testing.T, short, full int, property func(*rapid.T)) {
 func runStoreTests[Tx any](t *testing.T, factory Factory[Tx], tests []storeTest[Tx]) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			if !test.alone {
+				t.Parallel() // they wait more than they work
+			}
 			test.run(newStoreRig(t, factory, max(test.shards, 1)))
 		})
 	}

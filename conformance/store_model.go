@@ -14,7 +14,7 @@ import (
 
 // modelTests compare the store with a model that fits on two pages.
 func modelTests[Tx any]() []storeTest[Tx] {
-	return []storeTest[Tx]{{name: "random histories of one shard", run: func(r *storeRig[Tx]) {
+	return []storeTest[Tx]{{name: "random histories of one shard", alone: true, run: func(r *storeRig[Tx]) {
 		var runs atomic.Int64
 		properties(r.t, 30, 1000, func(t *rapid.T) {
 			run := runs.Add(1)
