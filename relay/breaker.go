@@ -14,21 +14,28 @@ const (
 // open one message at a time probes whether the broker is back, with growing
 // waits between. The route's mutex guards it.
 type breaker struct {
-	open    bool
-	since   time.Time
-	alarm   bool
-	wait    time.Duration
-	probeAt time.Time
-	probing bool
-	timer   *time.Timer
+	open  bool
+	since time.Time
+	alarm bool
+	// certain: the broker is away for sure. Otherwise messages of one call have
+	// timed out, and another message will show whose fault it is.
+	certain  bool
+	wait     time.Duration
+	probeAt  time.Time
+	probing  bool // a probe is under way
+	checking bool // one with another message, at once, since it is not certain
+	openings int  // tells a probe whose breaker has been closed meanwhile
+	timer    *time.Timer
 }
 
-// trip opens the breaker, if it is not open already.
-func (b *breaker) trip(now time.Time, wake func()) bool {
+// trip opens the breaker; false if it was open already.
+func (b *breaker) trip(now time.Time, certain bool, wake func()) bool {
+	b.certain = b.certain || certain
 	if b.open {
 		return false
 	}
-	b.open, b.since, b.probing = true, now, false
+	b.open, b.since = true, now
+	b.openings++
 	b.wait = probeInitial
 	b.schedule(now, wake)
 	return true
@@ -41,7 +48,7 @@ func (b *breaker) again(now time.Time, wake func()) {
 }
 
 func (b *breaker) schedule(now time.Time, wake func()) {
-	b.probing = false
+	b.probing, b.checking = false, false
 	wait := jittered(b.wait)
 	b.probeAt = now.Add(wait)
 	b.stop()
@@ -51,7 +58,7 @@ func (b *breaker) schedule(now time.Time, wake func()) {
 // reset closes the breaker.
 func (b *breaker) reset() {
 	b.stop()
-	*b = breaker{}
+	*b = breaker{openings: b.openings}
 }
 
 func (b *breaker) stop() {
@@ -70,36 +77,47 @@ type suspect struct {
 // takeProbe returns the one message that is to find out whether the broker is
 // back, if it is time: rather one that is not under suspicion.
 func (r *route) takeProbe(now time.Time) *batch {
-	if r.breaker.probing || now.Before(r.breaker.probeAt) {
+	b := &r.breaker
+	if !b.certain && !b.checking {
+		if probe := r.pickProbe(now, ready); probe != nil {
+			b.checking = true
+			return probe
+		}
+	}
+	if b.probing || now.Before(b.probeAt) {
 		return nil
 	}
-	pick := func(from func(*session) []*item) *batch {
-		for range r.sessions {
-			s := r.nextSession()
-			if !s.mayPublish(now) {
-				continue
-			}
-			if items := from(s); len(items) > 0 {
-				r.breaker.probing = true
-				return r.newBatch(s, items, batch{probe: true})
-			}
+	for _, from := range []func(*session, time.Time) []*item{ready, solo, suspected} {
+		if probe := r.pickProbe(now, from); probe != nil {
+			b.probing = true
+			return probe
 		}
+	}
+	return nil
+}
+
+func (r *route) pickProbe(now time.Time, from func(*session, time.Time) []*item) *batch {
+	for range r.sessions {
+		s := r.nextSession()
+		if !s.mayPublish(now) {
+			continue
+		}
+		if items := from(s, now); len(items) > 0 {
+			return r.newBatch(s, items, batch{probe: true})
+		}
+	}
+	return nil
+}
+
+func ready(s *session, now time.Time) []*item { return s.pull(&s.ready, 1, now) }
+func solo(s *session, now time.Time) []*item  { return s.pull(&s.solo, 1, now) }
+func suspected(s *session, _ time.Time) []*item {
+	if len(s.suspects) == 0 {
 		return nil
 	}
-	if b := pick(func(s *session) []*item { return s.pull(&s.ready, 1, now) }); b != nil {
-		return b
-	}
-	if b := pick(func(s *session) []*item { return s.pull(&s.solo, 1, now) }); b != nil {
-		return b
-	}
-	return pick(func(s *session) []*item {
-		if len(s.suspects) == 0 {
-			return nil
-		}
-		it := s.suspects[0].item
-		s.suspects = s.suspects[1:]
-		return []*item{it}
-	})
+	it := s.suspects[0].item
+	s.suspects = s.suspects[1:]
+	return []*item{it}
 }
 
 // available closes the breaker after a probe got through. What timed out
@@ -123,9 +141,10 @@ func (r *route) available(now time.Time) {
 	r.work.Broadcast()
 }
 
-// absolve clears all suspects: another message got no answer either, so the
-// broker is away.
+// absolve clears all suspects: messages of different calls got no answer, so
+// it is the broker that is away.
 func (r *route) absolve() {
+	r.breaker.certain = true
 	for _, s := range r.sessions {
 		items := make([]*item, len(s.suspects))
 		for i, x := range s.suspects {
@@ -136,7 +155,8 @@ func (r *route) absolve() {
 	}
 }
 
-func (r *route) suspected() int {
+// suspects is how many there are.
+func (r *route) suspects() int {
 	n := 0
 	for _, s := range r.sessions {
 		n += len(s.suspects)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -20,6 +21,10 @@ type closedKey struct {
 	// for uncounted ones: a scheduled message that has come due, or a failed
 	// one that an operator retries, looks just the same.
 	known map[int64]struct{}
+	// refused is the number of the message that was refused last. Up to the
+	// Receive call stale the store may have handed out what is parked behind
+	// it: that has to wait again.
+	refused, stale int64
 }
 
 // admit takes a page of deliveries in and returns its size in bytes.
@@ -57,7 +62,7 @@ func (s *session) place(it *item) {
 		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
 	case it.key == "":
 		s.ready.push(it)
-	case !it.counted && s.isClosed(it.key):
+	case s.mustWait(it):
 		s.block(it)
 	default:
 		head := s.heads[it.key]
@@ -172,8 +177,14 @@ func (s *session) record(it *item, o Outcome) {
 	s.outcomeBytes += it.size
 }
 
-// isClosed reports whether parked messages stand in the key's way.
-func (s *session) isClosed(key string) bool { return len(s.closed) > 0 && s.closed[key] != nil }
+// mustWait reports whether parked messages stand in the item's way.
+func (s *session) mustWait(it *item) bool {
+	if len(s.closed) == 0 {
+		return false
+	}
+	c := s.closed[it.key]
+	return c != nil && (!it.counted || s.receiving <= c.stale && it.delivery.Seq != c.refused)
+}
 
 // isCounted reports whether a parked delivery is one of those that closed
 // counts. In doubt it is not: then it waits for the others once more.
@@ -207,6 +218,11 @@ func (s *session) close(it *item, state outbox.State) {
 	}
 	if !it.counted {
 		c.count++
+	}
+	if state != outbox.StateBlocked {
+		// Until this is committed the store may hand out what comes behind.
+		c.refused, c.stale = it.delivery.Seq, math.MaxInt64
+		s.refusals = append(s.refusals, c)
 	}
 	d := it.delivery
 	if state == outbox.StateBlocked && d.Attempts == 0 && d.Message.NotBefore.IsZero() {

@@ -85,6 +85,9 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 	if b.solo {
 		s.soloing--
 	}
+	if b.openings != r.breaker.openings || !r.breaker.open {
+		b.probe = false // the breaker it was to probe for is closed
+	}
 	var away, silent []*item // no answer for a reason of the broker's; no answer in time
 	var awayErr, silentErr error
 	for i, it := range b.items {
@@ -134,7 +137,7 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 	}
 	if len(away) > 0 {
 		s.ready.unpop(away)
-		r.trip(awayErr, now)
+		r.trip(awayErr, true, now)
 	}
 }
 
@@ -153,10 +156,14 @@ func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 		}
 		return
 	}
+	certain := r.breaker.certain || r.suspects() > 0
 	for _, it := range items {
 		s.suspects = append(s.suspects, suspect{it, err, alone})
 	}
-	r.trip(err, now)
+	if certain {
+		r.absolve()
+	}
+	r.trip(err, certain, now)
 }
 
 // probeFailed keeps the breaker open. A probe that times out is a suspect
@@ -164,7 +171,7 @@ func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 // away.
 func (r *route) probeFailed(b *batch, silent bool, err error, now time.Time) {
 	s, it := b.session, b.items[0]
-	if silent && r.suspected() == 0 {
+	if silent && !r.breaker.certain && r.suspects() == 0 {
 		s.suspects = append(s.suspects, suspect{it, err, true})
 	} else {
 		r.absolve()
@@ -174,8 +181,8 @@ func (r *route) probeFailed(b *batch, silent bool, err error, now time.Time) {
 }
 
 // trip opens the route's breaker.
-func (r *route) trip(err error, now time.Time) {
-	if r.relay.publishing.Err() == nil && r.breaker.trip(now, r.wakeAll) {
+func (r *route) trip(err error, certain bool, now time.Time) {
+	if r.relay.publishing.Err() == nil && r.breaker.trip(now, certain, r.wakeAll) {
 		r.log.Warn("broker unavailable, messages are kept", "alarm", outbox.IsAlarm(err), "error", describe(err))
 	}
 }

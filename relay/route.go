@@ -113,6 +113,7 @@ type batch struct {
 	probe    bool
 	deadline time.Time // of the lease
 	passes   uint64    // of the route when it was taken
+	openings int       // of its breaker
 	cut      bool      // it got less time than it should have
 }
 
@@ -165,7 +166,7 @@ func (r *route) take(now time.Time) *batch {
 
 func (r *route) newBatch(s *session, items []*item, b batch) *batch {
 	s.publishing += len(items)
-	b.session, b.items, b.deadline, b.passes = s, items, s.deadline, r.passes
+	b.session, b.items, b.deadline, b.passes, b.openings = s, items, s.deadline, r.passes, r.breaker.openings
 	return &b
 }
 
@@ -226,8 +227,8 @@ func (r *route) putBack(b *batch) {
 	} else {
 		s.ready.unpop(b.items)
 	}
-	if b.probe {
-		r.breaker.probing = false
+	if b.probe && b.openings == r.breaker.openings {
+		r.breaker.probing, r.breaker.checking = false, false
 	}
 	r.left(b)
 }

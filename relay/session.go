@@ -59,7 +59,9 @@ type session struct {
 
 	outcomes     []Outcome
 	outcomeBytes int64
-	releases     []*item // heads whose followers wait for the outcomes to be committed
+	releases     []*item      // heads whose followers wait for the outcomes to be committed
+	refusals     []*closedKey // keys with a message refused among the outcomes
+	receiving    int64        // number of the Receive call under way
 	hurry        bool    // somebody waits for the outcomes to be committed
 	failed       []Outcome
 	acknowledged map[uuid.UUID]struct{} // sent under earlier leases that could not record it
@@ -146,6 +148,9 @@ func (s *session) receiveLoop() error {
 		if n == 0 {
 			return nil
 		}
+		s.r.mu.Lock()
+		s.receiving++
+		s.r.mu.Unlock()
 		deliveries, err := s.lease.Receive(s.ctx, n)
 		if err != nil || len(deliveries) == 0 {
 			b.release(n, 0)
@@ -247,8 +252,8 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 		r.mu.Unlock()
 		return false, nil
 	}
-	outcomes, bytes, releases := s.outcomes, s.outcomeBytes, s.releases
-	s.outcomes, s.outcomeBytes, s.releases, s.hurry = s.spare[:0], 0, nil, false
+	outcomes, bytes, releases, refusals := s.outcomes, s.outcomeBytes, s.releases, s.refusals
+	s.outcomes, s.outcomeBytes, s.releases, s.refusals, s.hurry = s.spare[:0], 0, nil, nil, false
 	s.spare = nil
 	left := time.Until(s.deadline)
 	r.mu.Unlock()
@@ -273,6 +278,9 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 	}
 	for _, head := range releases {
 		s.advance(head)
+	}
+	for _, key := range refusals {
+		key.stale = s.receiving
 	}
 	s.inHand -= len(outcomes)
 	s.inHandBytes -= bytes

@@ -142,6 +142,9 @@ func (c *cursor) reload(now time.Time) {
 	c.due = nil
 	for _, p := range c.parked {
 		p.out = false
+		if l := c.lines[p.message.Key]; p.state == outbox.StateBlocked && l != nil && !c.open(l) {
+			p.due = time.Time{}
+		}
 		if !p.due.IsZero() {
 			c.setDue(p, p.due)
 		}
