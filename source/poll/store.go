@@ -95,14 +95,11 @@ func (s *Store) Shards(ctx context.Context) (int, error) {
 
 // Acquire takes the lease of one shard of one route.
 func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
-	match, err := relay.Matcher(claim.Topics)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	shards, watch := s.shards, s.watch
 	s.mu.Unlock()
 	if watch == nil {
+		var err error
 		if shards, err = s.Shards(ctx); err != nil {
 			return nil, err
 		}
@@ -110,8 +107,9 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		watch = s.watch
 		s.mu.Unlock()
 	}
-	if claim.Shard < 0 || claim.Shard >= shards {
-		return nil, fmt.Errorf("poll: there is no shard %d: the store has %d", claim.Shard, shards)
+	match, err := claim.Validate(shards)
+	if err != nil {
+		return nil, fmt.Errorf("poll: %w", err)
 	}
 	if err := s.guard(ctx, claim.Shard); err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ const (
 	loadClosedSQL = `SELECT key, count(*) FROM {s}.parked WHERE route = $1 AND shard = $2 AND key <> ''
 		AND (state IN ('retrying', 'blocked') OR $3 AND state = 'failed') GROUP BY key`
 
-	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity' WHERE route = $1 AND shard = $2 AND token = $3`
+	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity', token = gen_random_uuid() WHERE route = $1 AND shard = $2 AND token = $3`
 	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3`
 )
 
@@ -168,8 +168,19 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	}
 	var key string
 	var count int
-	_, err = pgx.ForEachRow(rows, []any{&key, &count}, func() error { c.Closed[key] = count; return nil })
-	return err
+	var keys []string
+	_, err = pgx.ForEachRow(rows, []any{&key, &count}, func() error {
+		c.Closed[key] = count
+		keys = append(keys, key)
+		return nil
+	})
+	if err != nil || keys == nil {
+		return err
+	}
+	// Hold may not be what it was for the lease before.
+	var batch pgx.Batch
+	c.queueOrder(&batch, keys)
+	return tx.SendBatch(ctx, &batch).Close()
 }
 
 // Token is what fences this lease.

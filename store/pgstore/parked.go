@@ -50,6 +50,14 @@ const (
 
 	unparkSQL = `DELETE FROM {s}.parked WHERE route = $1 AND shard = $2 AND seq = ANY ($3::bigint[])`
 
+	// Blocked messages that were due wait again when an earlier one is in their
+	// way.
+	demoteSQL = `UPDATE {s}.parked AS p SET due_at = NULL, changed_at = clock_timestamp()
+		FROM unnest($3::text[]) AS k (key)
+		WHERE p.route = $1 AND p.shard = $2 AND p.key = k.key AND p.state = 'blocked' AND p.due_at IS NOT NULL
+			AND EXISTS (SELECT FROM {s}.parked AS h WHERE h.route = $1 AND h.shard = $2 AND h.key = k.key
+				AND (h.state = 'retrying' OR $4 AND h.state = 'failed'))`
+
 	// Of each key that nothing closes any more, the first blocked messages
 	// become due at once.
 	promoteSQL = `UPDATE {s}.parked AS p SET due_at = '-infinity', changed_at = clock_timestamp()
@@ -88,8 +96,14 @@ func (c *Cursor) queueParking(batch *pgx.Batch, p *parking) {
 		queue(unparkSQL, p.gone)
 	}
 	if p.keys != nil {
-		queue(promoteSQL, p.keys, c.claim.Hold, maxPromoted)
+		c.queueOrder(batch, p.keys)
 	}
+}
+
+// queueOrder decides, for each key, which of its blocked messages are due.
+func (c *Cursor) queueOrder(batch *pgx.Batch, keys []string) {
+	batch.Queue(c.schema.sql(demoteSQL), c.claim.Route, c.claim.Shard, keys, c.claim.Hold)
+	batch.Queue(c.schema.sql(promoteSQL), c.claim.Route, c.claim.Shard, keys, c.claim.Hold, maxPromoted)
 }
 
 // Due returns parked messages whose time has come, at most max, in order of

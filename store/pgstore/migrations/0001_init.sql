@@ -112,7 +112,7 @@ CREATE TABLE {{.Schema}}.inbox (
 CREATE FUNCTION {{.Schema}}.shard_of(key text) RETURNS integer
 LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN CASE WHEN key = '' THEN pg_catalog.floor(pg_catalog.random() * {{len .Shards}})::integer
-	ELSE (SELECT ((pg_catalog.get_byte(h, 0) & 127) << 24 | pg_catalog.get_byte(h, 1) << 16 | pg_catalog.get_byte(h, 2) << 8 | pg_catalog.get_byte(h, 3)) % {{len .Shards}}
+	ELSE (SELECT (((pg_catalog.get_byte(h, 0) & 127) << 24) + (pg_catalog.get_byte(h, 1) << 16) + (pg_catalog.get_byte(h, 2) << 8) + pg_catalog.get_byte(h, 3)) % {{len .Shards}}
 		FROM pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8')) AS h) END;
 
 -- Enqueues one message in the caller's transaction and returns its id.
