@@ -25,6 +25,8 @@ func redact(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
 		a.Value = slog.StringValue(config.Redact(a.Value.String()))
+	case slog.KindDuration: // JSON would have nanoseconds
+		a.Value = slog.StringValue(a.Value.Duration().String())
 	case slog.KindAny:
 		if err, ok := a.Value.Any().(error); ok {
 			a.Value = slog.StringValue(oneText(err))

@@ -144,16 +144,17 @@ func openForRelay(ctx context.Context, c *config.Config) (database, status, erro
 func announce(logger *slog.Logger, c *config.Config, s status, listener net.Listener) {
 	list := make([]string, len(c.Routes))
 	for i, r := range c.Routes {
-		list[i] = fmt.Sprintf("%s %q -> %s", r.Name, r.Topics, r.To)
+		list[i] = fmt.Sprintf("%s: %s -> %s", r.Name, strings.Join(r.Topics, ","), r.To)
 	}
 	why := "auto: this version has no other"
 	if c.Source != "auto" {
 		why = "set"
 	}
-	attrs := []any{
-		"version", describe(), "database", c.Database, "schema", c.Schema, "shards", s.Shards,
-		"routes", list, "source", "poll", "source_reason", why, "lease", c.Lease,
+	attrs := []any{"version", describe(), "database", c.Database}
+	if c.Database.Kind == config.Postgres {
+		attrs = append(attrs, "schema", c.Schema)
 	}
+	attrs = append(attrs, "shards", s.Shards, "routes", list, "source", "poll", "source_reason", why, "lease", c.Lease)
 	if c.File != "" {
 		attrs = append(attrs, "config", c.File)
 	}

@@ -1,0 +1,278 @@
+package cli_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/examples/orders/awsemulator"
+	"github.com/postrider/postrider/examples/orders/awsproxy"
+	"github.com/postrider/postrider/internal/pgtest"
+	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/pgstore"
+	"github.com/postrider/postrider/store/sqlitestore"
+)
+
+// shop is a database with the tables, and a queue behind a proxy.
+type shop struct {
+	t     *testing.T
+	db    string
+	queue string
+	proxy *awsproxy.Server
+	sqs   *sqs.Client // to the emulator itself
+	url   *string     // of the queue
+}
+
+func newShop(t *testing.T, db string) *shop {
+	t.Helper()
+	emulator := awsemulator.Start()
+	t.Cleanup(emulator.Close)
+	proxy, err := awsproxy.Start(emulator.Endpoint, testsize.Seed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	s := &shop{
+		t: t, db: db, proxy: proxy, sqs: sqs.NewFromConfig(emulator.Config()),
+		queue: fmt.Sprintf("cli-%d", time.Now().UnixNano()),
+	}
+	made, err := s.sqs.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &s.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = made.QueueUrl
+	world{}.run(t, "migrate", "up", "--db", s.db).wantExit(0)
+	return s
+}
+
+func (s *shop) world() world { return world{env: []string{"AWS_ENDPOINT_URL=" + s.proxy.URL}} }
+
+// relay starts a relay, and returns it with its monitor's URL once it serves.
+func (s *shop) relay(args ...string) (p *process, monitor string) {
+	s.t.Helper()
+	p = s.world().start(s.t, append([]string{"relay", "--db", s.db, "--to", "sqs://" + s.queue, "--http", "127.0.0.1:0", "--lease", "3s"}, args...)...)
+	line := p.awaitLog("postrider relay starts")
+	address := regexp.MustCompile(`http"?[=:]"?(127\.0\.0\.1:\d+)`).FindStringSubmatch(line)
+	if address == nil {
+		s.t.Fatalf("no address in %s", line)
+	}
+	return p, "http://" + address[1]
+}
+
+func (s *shop) enqueue(n int) {
+	s.t.Helper()
+	msgs := make([]outbox.Message, n)
+	for i := range msgs {
+		msgs[i] = outbox.Message{Topic: "orders", Key: fmt.Sprint(i), Payload: fmt.Appendf(nil, `{"n":%d}`, i)}
+	}
+	if path, ok := strings.CutPrefix(s.db, "sqlite:"); ok {
+		s.enqueueSQLite(path, msgs)
+	} else {
+		s.enqueuePostgres(msgs)
+	}
+}
+
+func (s *shop) enqueuePostgres(msgs []outbox.Message) {
+	s.t.Helper()
+	conn, err := pgx.Connect(s.t.Context(), s.db)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(s.t.Context()))
+	err = pgx.BeginFunc(s.t.Context(), conn, func(tx pgx.Tx) error {
+		return outbox.NewWriter(pgstore.Pgx{}).Enqueue(s.t.Context(), tx, msgs...)
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shop) enqueueSQLite(path string, msgs []outbox.Message) {
+	s.t.Helper()
+	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(s.t.Context(), nil)
+	if err == nil {
+		if err = outbox.NewWriter(sqlitestore.SQL{}).Enqueue(s.t.Context(), tx, msgs...); err == nil {
+			err = tx.Commit()
+		}
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// receive takes n messages from the queue and returns how often each came.
+func (s *shop) receive(n int) map[string]int {
+	s.t.Helper()
+	got := make(map[string]int)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for len(got) < n {
+		out, err := s.sqs.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: s.url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
+		if err != nil {
+			s.t.Fatalf("%d of %d messages: %v", len(got), n, err)
+		}
+		for _, m := range out.Messages {
+			got[aws.ToString(m.Body)]++
+		}
+	}
+	return got
+}
+
+func (s *shop) inQueue() string {
+	s.t.Helper()
+	out, err := s.sqs.GetQueueAttributes(s.t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: s.url, AttributeNames: []types.QueueAttributeName{"All"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out.Attributes["ApproximateNumberOfMessages"]
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// await asks until the answer is as wanted.
+func await(t *testing.T, url string, status int, text string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		code, body := get(t, url)
+		if code == status && strings.Contains(body, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s still says %d %s, not %d with %s", url, code, end(body), status, text)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestRelayOnPostgres(t *testing.T) {
+	db := pgtest.Database(t)
+	u, err := url.Parse(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testRelay(t, db, "postgres://postgres@"+u.Host+u.Path+" schema=postrider")
+}
+
+func TestRelayOnSQLite(t *testing.T) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "shop.db")
+	testRelay(t, db, db)
+}
+
+func testRelay(t *testing.T, db, shown string) {
+	s := newShop(t, db)
+	p, monitor := s.relay()
+	line := strings.SplitN(p.stderr.String(), "\n", 2)[0]
+	for _, want := range []string{"v9.8.7-test", "database=" + shown, "shards=4", "default: ** -> sqs://" + s.queue, "source=poll", "source_reason=", "lease=3s"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the first line lacks %q: %s", want, line)
+		}
+	}
+	if code, body := get(t, monitor+"/healthz"); code != 200 || body != "ok\n" {
+		t.Errorf("healthz: %d %q", code, body)
+	}
+	await(t, monitor+"/readyz", 200, "ready\n")
+	await(t, monitor+"/metrics", 200, "go_goroutines")
+	await(t, monitor+"/metrics", 200, `postrider_shards_held{route="default"} 4`)
+	if code, _ := get(t, monitor+"/"); code != 404 {
+		t.Errorf("/: %d", code)
+	}
+	s.enqueue(100)
+	if got := s.receive(100); len(got) != 100 {
+		t.Errorf("%d messages", len(got))
+	}
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0, "stopping", "everything that was sent is recorded")
+
+	// What was sent is recorded: another run sends nothing of it again.
+	p, monitor = s.relay("--log-format", "json")
+	await(t, monitor+"/readyz", 200, "ready\n")
+	s.enqueue(1)
+	s.receive(1)
+	p.signal(syscall.SIGINT)
+	p.wantExit(0)
+	if n := s.inQueue(); n != "0" {
+		t.Errorf("%s messages came twice", n)
+	}
+}
+
+func TestReadyzSaysWhyNot(t *testing.T) {
+	s := newShop(t, pgtest.Database(t))
+	s.proxy.Add(awsproxy.Rule{Fault: awsproxy.AccessDenied()})
+	p, monitor := s.relay()
+	s.enqueue(1)
+	await(t, monitor+"/readyz", 503, "route default: an operator has to act")
+	if code, _ := get(t, monitor+"/healthz"); code != 200 {
+		t.Errorf("healthz: %d", code)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0)
+}
+
+// A publish that never returns: the first signal stops politely and waits, the
+// second ends at once with 4.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	s := newShop(t, pgtest.Database(t))
+	s.proxy.Add(awsproxy.Rule{Target: "SendMessageBatch", Fault: awsproxy.Hang()})
+	p, _ := s.relay("--lease", "60s")
+	s.enqueue(1)
+	awaitRequest(t, s.proxy)
+	p.signal(syscall.SIGTERM)
+	p.awaitLog("stopping")
+	p.signal(syscall.SIGINT)
+	p.wantExit(4, "second signal")
+}
+
+// The answer of the broker is lost and the relay stops meanwhile: whether the
+// message was taken nobody knows, and the exit code says so.
+func TestExitCodeOfAnUnsettledStop(t *testing.T) {
+	s := newShop(t, pgtest.Database(t))
+	s.proxy.Add(awsproxy.Rule{Target: "SendMessageBatch", Fault: awsproxy.Hang()})
+	p, _ := s.relay("--lease", "2s")
+	s.enqueue(1)
+	awaitRequest(t, s.proxy)
+	p.signal(syscall.SIGTERM)
+	p.wantExit(4, "may be published again")
+}
+
+// awaitRequest waits until a batch is on its way.
+func awaitRequest(t *testing.T, proxy *awsproxy.Server) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); proxy.Requests("SendMessageBatch") == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was sent")
+		}
+	}
+}
