@@ -92,17 +92,18 @@ func (s *Server) create(ctx context.Context, o Options) (err error) {
 	if err := s.open(ctx); err == nil || template == "" || ctx.Err() != nil {
 		return err
 	}
-	// A template can be damaged in ways that a look at it does not show.
-	if err := discardTemplate(ctx, template); err != nil {
-		return err
-	}
+	// A template can be damaged in ways that a look at it does not show: if the same
+	// start works without it, it was.
 	if err := os.RemoveAll(s.data()); err != nil {
 		return err
 	}
 	if _, err := makeCluster(ctx, s.bin, s.user, s.dir, true); err != nil {
 		return err
 	}
-	return s.open(ctx)
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	return discardTemplate(ctx, template)
 }
 
 // claim takes the folder for this process alone.

@@ -79,13 +79,19 @@ func freshCluster(ctx context.Context, bin binaries, user account, base, dir str
 	return copyCluster(ctx, made, dir)
 }
 
+// copyCluster copies a cluster so that an interrupted copy is not taken for one.
 func copyCluster(ctx context.Context, from, to string) error {
-	for _, name := range []string{passwordName, dataName} {
-		if err := copyTree(ctx, filepath.Join(from, name), filepath.Join(to, name)); err != nil {
-			return err
-		}
+	part := filepath.Join(to, dataName+".part")
+	if err := os.RemoveAll(part); err != nil {
+		return err
 	}
-	return nil
+	if err := copyTree(ctx, filepath.Join(from, passwordName), filepath.Join(to, passwordName)); err != nil {
+		return err
+	}
+	if err := copyTree(ctx, filepath.Join(from, dataName), part); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(to, dataName))
 }
 
 func makeTemplate(ctx context.Context, bin binaries, user account, template string) error {
