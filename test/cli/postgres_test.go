@@ -2,8 +2,10 @@ package cli_test
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -89,4 +91,65 @@ func execute(t *testing.T, db, sql string) {
 	if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The password may come from a variable, a password file, or the file that
+// holds the URL.
+func TestPasswordOutsideTheURL(t *testing.T) {
+	db := pgtest.Database(t)
+	u, err := url.Parse(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, ok := u.User.Password()
+	if !ok {
+		t.Skip("the server takes no password")
+	}
+	user := u.User.Username()
+	u.User = url.User(user)
+	bare, dir := u.String(), t.TempDir()
+	world{}.run(t, "migrate", "status", "--db", bare).wantExit(3, "password")
+	passfile := write(t, dir, "pgpass", "*:*:*:"+user+":"+password+"\n")
+	for name, w := range map[string]world{
+		"PGPASSWORD":            {env: []string{"POSTRIDER_DB=" + bare, "PGPASSWORD=" + password}},
+		"password file":         {env: []string{"POSTRIDER_DB=" + bare, "PGPASSFILE=" + passfile}},
+		"POSTRIDER_DB_FILE":     {env: []string{"POSTRIDER_DB_FILE=" + write(t, dir, "url", db+"\n")}},
+		"substituted in a file": {env: []string{"POSTRIDER_CONFIG=" + write(t, dir, "p.yaml", "database: ${DATABASE_URL}\n"), "DATABASE_URL=" + db}},
+	} {
+		p := w.run(t, "migrate", "status", "--log-level", "debug")
+		if p.wait() != 1 || !strings.Contains(p.stdout.String(), "missing   0001") {
+			t.Errorf("%s: exit %d: %s", name, p.code, p.stderr.String())
+		}
+		if strings.Contains(p.stdout.String()+p.stderr.String(), password) {
+			t.Errorf("%s: shows the password", name)
+		}
+	}
+}
+
+// A database that never answers: a deadline ends the wait, and so does a signal.
+func TestADatabaseThatNeverAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connected := make(chan net.Conn, 100)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connected <- conn
+		}
+	}()
+	db := "postgres://shop:" + canary + "@" + l.Addr().String() + "/orders?sslmode=disable"
+	world{}.run(t, "migrate", "status", "--db", db+"&connect_timeout=1").wantExit(3, "cannot connect", "timeout")
+	(<-connected).Close()
+
+	p := world{}.start(t, "relay", "--db", db, "--to", "sqs://orders", "--http", "off")
+	conn := <-connected
+	defer conn.Close()
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0, "stopping")
 }

@@ -276,3 +276,76 @@ func awaitRequest(t *testing.T, proxy *awsproxy.Server) {
 		}
 	}
 }
+
+// Once running the relay survives the database: it says so, and goes on by
+// itself when the database is back.
+func TestDatabaseRestart(t *testing.T) {
+	server := pgtest.Server(t)
+	s := newShop(t, server.URL("postgres"))
+	p, monitor := s.relay("--lease", "5s")
+	s.enqueue(10)
+	s.receive(10)
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, monitor+"/readyz", 503, "the database does not answer")
+	if code, _ := get(t, monitor+"/healthz"); code != 200 {
+		t.Errorf("healthz: %d", code)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, monitor+"/readyz", 200, "ready")
+	s.enqueue(10)
+	deadline := time.Now().Add(patience)
+	for seen := 0; seen < 10; {
+		seen += len(s.receive(1))
+		if time.Now().After(deadline) {
+			t.Fatal("messages stopped")
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 && code != 4 {
+		t.Errorf("exit %d", code)
+	}
+	u, err := url.Parse(s.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if password, ok := u.User.Password(); ok && strings.Contains(p.stderr.String(), password) {
+		t.Error("the log shows the password")
+	}
+}
+
+// A file with two routes, each with its own destination.
+func TestRoutesOfAFile(t *testing.T) {
+	s := newShop(t, "sqlite:"+filepath.Join(t.TempDir(), "shop.db"))
+	dir := t.TempDir()
+	write(t, dir, "postrider.yaml", `
+database: `+s.db+`
+http: off
+lease: 3s
+log_format: json
+routes:
+  - {name: orders, topics: [orders], to: "sqs://${QUEUE}", encoding: base64, retry: {jitter: 0}}
+  - {name: nothing, topics: ["billing.*"], to: sqs://nowhere, rate: 5}
+`)
+	w := s.world()
+	w.dir, w.env = dir, append(w.env, "QUEUE="+s.queue, "POSTRIDER_LAESE=9s")
+	p := w.start(t, "relay")
+	p.awaitLog("did you mean POSTRIDER_LEASE?")
+	line := p.awaitLog("postrider relay starts")
+	for _, want := range []string{`"config":"postrider.yaml"`, `"orders: orders -> sqs://` + s.queue + `"`, `"nothing: billing.* -> sqs://nowhere"`, `"lease":"3s"`} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the first line lacks %s: %s", want, line)
+		}
+	}
+	s.enqueue(1)
+	for body := range s.receive(1) {
+		if body != "eyJuIjowfQ==" { // {"n":0}
+			t.Errorf("body %q", body)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0)
+}
