@@ -1,9 +1,11 @@
 package fulfilment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -59,6 +61,21 @@ func (s *Service) All(ctx context.Context) ([]Fulfilment, error) {
 		}
 	}
 	return all, nil
+}
+
+// Newest is the fulfilment of the order that was placed last; ErrNone if there
+// is none. It reads the whole table.
+func (s *Service) Newest(ctx context.Context) (Fulfilment, error) {
+	all, err := s.All(ctx)
+	if err != nil {
+		return Fulfilment{}, err
+	}
+	if len(all) == 0 {
+		return Fulfilment{}, ErrNone
+	}
+	return slices.MaxFunc(all, func(a, b Fulfilment) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.OrderID, b.OrderID))
+	}), nil
 }
 
 func decode(item map[string]types.AttributeValue) (Fulfilment, error) {
