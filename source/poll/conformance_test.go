@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,17 +67,20 @@ func open(t testing.TB) *pgxpool.Pool {
 
 var (
 	schemas  atomic.Int64
-	schemaIn = map[testing.TB]pgstore.Schema{}
+	schemaIn sync.Map // of testing.TB
 )
 
 // schemaOf is the schema that harness made for the test.
-func schemaOf(t testing.TB) pgstore.Schema { return schemaIn[t] }
+func schemaOf(t testing.TB) pgstore.Schema {
+	schema, _ := schemaIn.Load(t)
+	return schema.(pgstore.Schema)
+}
 
 // harness makes a store in a schema of its own, whose name needs quoting.
 func harness[Tx any](t testing.TB, pool *pgxpool.Pool, shards int) conformance.Harness[Tx] {
 	t.Helper()
 	schema := pgstore.Schema(fmt.Sprintf(`Out"box %d`, schemas.Add(1)))
-	schemaIn[t] = schema
+	schemaIn.Store(t, schema)
 	if _, err := pgstore.Migrate(t.Context(), pool, pgstore.Options{Schema: schema, Shards: shards}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,4 +101,3 @@ func harness[Tx any](t testing.TB, pool *pgxpool.Pool, shards int) conformance.H
 		},
 	}
 }
-

@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// inlineGaps is how many missing numbers are looked for in every read.
-	// More of them are looked for only when a snapshot shows a reason.
-	inlineGaps = 1000
 	// parkedPoll bounds how long a change that an operator makes to a parked
 	// message goes unnoticed.
 	parkedPoll = time.Second
@@ -45,7 +42,6 @@ type lease struct {
 	// Receive's own.
 	ready      []relay.Delivery // read and not handed out yet
 	pass       *pass            // looks for many missing numbers
-	last       *snapshot        // of the last page
 	tail       int64            // the highest number known to be drawn
 	nextParked time.Time
 	nextGuard  time.Time
@@ -122,7 +118,7 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 		case l.pass != nil:
 			err = l.stepPass(ctx)
 		case l.needsFirstPass():
-			l.startPass(nil)
+			l.startPass()
 		case l.parkedDue():
 			err = l.readParked(ctx, max)
 		case l.behind():
@@ -179,7 +175,7 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	limit := min(max, l.store.cfg.PageSize)
 	l.mu.Lock()
 	pos := l.pos
-	inline := l.gaps.total() <= inlineGaps
+	inline := l.gaps.total() <= int64(l.store.cfg.InlineGaps)
 	var numbers []int64
 	if inline {
 		all := l.gaps.all()
@@ -203,31 +199,38 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 		l.gaps.probed(seen)
 		l.hand(late)
 	}
-	needsPass := !inline && l.gaps.worthProbing(seen)
-	l.advance(fresh, len(fresh) == limit, seen)
-	if needsPass {
-		l.startPassLocked(fresh)
+	next := page{fresh, len(fresh) == limit, seen}
+	if !inline && l.gaps.worthProbing(seen) {
+		l.startPassLocked(next)
 		return nil
 	}
-	l.hand(fresh)
+	l.advance(next)
 	return nil
 }
 
-// advance moves the position past the rows and, if the page was not full, to
-// the tail. What is not among the rows is missing.
-func (l *lease) advance(rows []row, full bool, seen *snapshot) {
+// page is the next rows of the log, as one statement saw them.
+type page struct {
+	rows []row
+	full bool // there may be more
+	seen *snapshot
+}
+
+// advance hands the rows of the page out and moves the position past them and,
+// if the page was not full, to the tail. What is not among the rows is missing.
+func (l *lease) advance(p page) {
 	end := l.pos
 	var missing numset.Set
-	for i := range rows {
-		missing.Add(end+1, rows[i].Seq-1)
-		end = rows[i].Seq
+	for i := range p.rows {
+		missing.Add(end+1, p.rows[i].Seq-1)
+		end = p.rows[i].Seq
 	}
-	if !full {
+	if !p.full {
 		missing.Add(end+1, l.tail)
 		end = max(end, l.tail)
 	}
 	l.pos = end
-	l.gaps.add(missing, seen)
+	l.gaps.add(missing, p.seen)
+	l.hand(p.rows)
 }
 
 // hand puts rows that match the route's topics in line; the others are done.

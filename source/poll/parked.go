@@ -22,11 +22,12 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 	l.mu.Unlock()
 	limit := min(max, maxParkedOut-len(except))
 	due, next, err := l.cursor.Due(ctx, limit, except)
-	if err != nil {
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil {
+		l.wake = true
+		return err
+	}
 	for i := range due {
 		l.parked[due[i].Seq] = struct{}{}
 	}

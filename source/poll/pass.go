@@ -14,7 +14,7 @@ import (
 type pass struct {
 	left  []numset.Range
 	first *snapshot
-	then  []row // the page that waits for the end of the pass
+	then  page // waits for the end of the pass
 }
 
 func (l *lease) needsFirstPass() bool {
@@ -23,22 +23,19 @@ func (l *lease) needsFirstPass() bool {
 	return l.gaps.unprobed()
 }
 
-func (l *lease) startPass(then []row) {
+// startPass is for what was loaded, before any page.
+func (l *lease) startPass() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.startPassLocked(then)
+	l.startPassLocked(page{full: true})
 }
 
-// startPassLocked holds the rows back: they count as read, and are handed out
-// when the pass has ended.
-func (l *lease) startPassLocked(then []row) {
+// startPassLocked holds the page back until the pass has ended. Its own missing
+// numbers are not looked for yet: one that appears now may follow a message of
+// the page.
+func (l *lease) startPassLocked(then page) {
 	all := l.gaps.all()
 	l.pass = &pass{left: slices.Clone(all.Ranges()), then: then}
-	for i := range then {
-		if l.match(then[i].Message.Topic) {
-			l.held.Add(then[i].Seq, then[i].Seq)
-		}
-	}
 }
 
 // stepPass runs one statement of the pass.
@@ -48,7 +45,7 @@ func (l *lease) stepPass(ctx context.Context) error {
 		l.endPass()
 		return nil
 	}
-	numbers, in, limit := p.next(l.store.cfg.PageSize)
+	numbers, in, limit, left := p.next(l.store.cfg.PageSize)
 	rows, seen, err := l.reader.read(ctx, l.reader.probeSQL, numbers, in, limit)
 	if err != nil {
 		return err
@@ -57,7 +54,9 @@ func (l *lease) stepPass(ctx context.Context) error {
 		p.first = seen
 	}
 	if limit > 0 && len(rows) == limit { // the range goes on
-		p.left = slices.Insert(p.left, 0, numset.Range{First: rows[limit-1].Seq + 1, Last: in.Last})
+		p.left[0].First = rows[limit-1].Seq + 1
+	} else {
+		p.left = left
 	}
 	// A row that committed after the first statement may follow another that
 	// committed then and whose number was looked for already: it waits for the
@@ -75,20 +74,20 @@ func (l *lease) stepPass(ctx context.Context) error {
 	return nil
 }
 
-// next takes what one statement looks for: many short ranges by their numbers,
-// or part of a long one.
-func (p *pass) next(size int) (numbers []int64, in numset.Range, limit int) {
-	if p.left[0].Len() > int64(size) {
-		in, p.left = p.left[0], p.left[1:]
-		return nil, in, size
+// next is what one statement looks for, many short ranges by their numbers or
+// part of a long one, and what is left after it.
+func (p *pass) next(size int) (numbers []int64, in numset.Range, limit int, left []numset.Range) {
+	left = p.left
+	if left[0].Len() > int64(size) {
+		return nil, left[0], size, left[1:]
 	}
-	for len(p.left) > 0 && int64(len(numbers))+p.left[0].Len() <= int64(size) {
-		for n := p.left[0].First; n <= p.left[0].Last; n++ {
+	for len(left) > 0 && int64(len(numbers))+left[0].Len() <= int64(size) {
+		for n := left[0].First; n <= left[0].Last; n++ {
 			numbers = append(numbers, n)
 		}
-		p.left = p.left[1:]
+		left = left[1:]
 	}
-	return numbers, numset.Range{First: 1, Last: 0}, 0
+	return numbers, numset.Range{First: 1, Last: 0}, 0, left
 }
 
 // endPass counts everything as looked for at the first snapshot, and lets the
@@ -101,7 +100,7 @@ func (l *lease) endPass() {
 	if p.first != nil {
 		l.gaps.probed(p.first)
 	}
-	l.hand(p.then)
+	l.advance(p.then)
 }
 
 // askLocks looks for missing numbers that only foreign transactions keep alive:

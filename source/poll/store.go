@@ -32,6 +32,9 @@ type Config struct {
 	MinInterval, MaxInterval time.Duration
 	// PageSize is how many rows one statement reads at most. Default 2000.
 	PageSize int
+	// InlineGaps is how many missing numbers are looked for in every read; more
+	// are looked for only when a snapshot shows a reason. Default 1000.
+	InlineGaps int
 }
 
 // Store is a relay.Store on PostgreSQL. Safe for concurrent use.
@@ -64,8 +67,11 @@ func New(cfg Config) (*Store, error) {
 	if cfg.PageSize == 0 {
 		cfg.PageSize = 2000
 	}
-	if cfg.PageSize < 0 {
-		errs = append(errs, fmt.Errorf("page size %d is negative", cfg.PageSize))
+	if cfg.InlineGaps == 0 {
+		cfg.InlineGaps = 1000
+	}
+	if cfg.PageSize < 0 || cfg.InlineGaps < 0 {
+		errs = append(errs, fmt.Errorf("page size %d and inline gaps %d must not be negative", cfg.PageSize, cfg.InlineGaps))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
