@@ -268,9 +268,6 @@ func (c *publishing) send(ctx context.Context, to target, batch []item) {
 			c.send(ctx, to, batch[i:i+1])
 		}
 	default:
-		if isMissingQueue(err) {
-			c.dest.forget(to.queue)
-		}
 		err = classify(ctx, fmt.Errorf("sqsbroker: send to queue %q: %w", to.queue, err))
 		c.failAll(batch, c.dest.missing(err))
 	}
@@ -308,9 +305,6 @@ func (c *publishing) settle(to target, batch []item, out *sqs.SendMessageBatchOu
 		}
 		answered[i] = true
 		var err error = newEntryError(failed)
-		if isMissingQueue(err) {
-			c.dest.forget(to.queue)
-		}
 		err = classifyEntry(fmt.Errorf("sqsbroker: queue %q refused the message: %w", to.queue, err), len(out.Successful) > 0)
 		c.results[batch[i].index] = outbox.Result{Err: c.dest.missing(err)}
 	}

@@ -85,7 +85,8 @@ func (q queueRef) lookUp(ctx context.Context, client *sqs.Client) (string, error
 // maxResolved bounds the cache of queue URLs, for templates with many values.
 const maxResolved = 10_000
 
-// destinations expands the queue template for each message and remembers URLs.
+// destinations expands the queue template for each message and remembers URLs,
+// which a queue keeps when it is deleted and created again.
 type destinations struct {
 	client   *sqs.Client
 	template string
@@ -170,13 +171,6 @@ func (d *destinations) resolve(ctx context.Context, queue string) (string, error
 	d.urls[queue] = u
 	d.mu.Unlock()
 	return u, nil
-}
-
-// forget makes the next message look the queue up again.
-func (d *destinations) forget(queue string) {
-	d.mu.Lock()
-	delete(d.urls, queue)
-	d.mu.Unlock()
 }
 
 // missing turns the error about a queue that does not exist into the message's
