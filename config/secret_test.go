@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -104,5 +105,43 @@ routes:
 				t.Errorf("%s: %s: shown in JSON: %s", place, form, b)
 			}
 		}
+	}
+}
+
+// What a variable held is not shown, not even within advice.
+func TestSubstitutedValuesAreNotShown(t *testing.T) {
+	for _, setting := range []string{"lease", "limits: {in_flight_bytes", "http"} {
+		end := ""
+		if strings.Contains(setting, "{") {
+			end = "}"
+		}
+		_, err := Load(Input{
+			Environ:  []string{"N=123456"},
+			ReadFile: files(map[string]string{DefaultFile: setting + ": \"${N}\"" + end + "\n"}),
+		})
+		if err == nil {
+			t.Errorf("%s took a bare number", setting)
+		} else if strings.Contains(err.Error(), "123456") {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}
+
+// A library that quotes the password in its complaint gives nothing away.
+func TestScrub(t *testing.T) {
+	text := "postgres://shop:p%40" + canary + "@h/orders?sslpassword=" + canary + "2"
+	parsed, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, complaint := range []string{
+		"cannot parse `" + text + "`: bad host (" + text + ")", "cannot parse `x`: bad password p@" + canary, "bad p%40" + canary, "no file " + canary + "2",
+	} {
+		if got := scrub(complaint, text, parsed); strings.Contains(got, canary) {
+			t.Errorf("%q became %q", complaint, got)
+		}
+	}
+	if got := scrub("cannot parse `x`: sslmode is invalid", text, parsed); got != "sslmode is invalid" {
+		t.Errorf("the reason is lost: %q", got)
 	}
 }

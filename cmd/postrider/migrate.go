@@ -148,15 +148,23 @@ func openForMigration(p *process, ctx context.Context, flags *commonFlags, creat
 func migrateUpCommand(c *config.Config) string {
 	command := "postrider migrate up"
 	if c.File != "" && c.File != config.DefaultFile {
-		command += " --config " + c.File
+		command += " --config " + shell(c.File)
 	}
 	if c.File == "" {
-		command += " --db " + c.Database.String()
+		command += " --db " + shell(c.Database.String())
 	}
 	if c.Schema != config.DefaultSchema {
-		command += " --schema " + c.Schema
+		command += " --schema " + shell(c.Schema)
 	}
 	return command
+}
+
+// shell quotes a word for a shell if it needs to be.
+func shell(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // tablesError adds what to do about tables that this version cannot use.

@@ -246,7 +246,7 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	s := newShop(t, pgtest.Database(t))
 	s.proxy.Add(awsproxy.Rule{Target: "SendMessageBatch", Fault: awsproxy.Hang()})
-	p, _ := s.relay("--lease", "60s")
+	p, _ := s.relay("--lease", "10m") // a polite stop would take minutes
 	s.enqueue(1)
 	awaitRequest(t, s.proxy)
 	p.signal(syscall.SIGTERM)
