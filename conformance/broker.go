@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -245,6 +246,9 @@ func differArrived(want, got outbox.Message) string {
 		if m.ContentType == "" {
 			m.ContentType = outbox.DefaultContentType
 		}
+	}
+	if bytes.Equal(want.Payload, got.Payload) {
+		want.Payload, got.Payload = nil, nil // cmp takes its time over a megabyte
 	}
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
