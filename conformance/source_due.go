@@ -18,7 +18,10 @@ import (
 // dueTests: due times go by the store's clock, which stores may round to
 // milliseconds.
 func dueTests[Tx any]() []storeTest[Tx] {
-	const soon = 250 * time.Millisecond
+	const (
+		soon  = 250 * time.Millisecond
+		later = 4 * soon // what must not have passed when a busy machine gets there
+	)
 	// notBefore checks that by the store's clock it is at least that late.
 	notBefore := func(r *storeRig[Tx], due time.Time) {
 		r.tb.Helper()
@@ -63,7 +66,7 @@ func dueTests[Tx any]() []storeTest[Tx] {
 		}},
 		{name: "a scheduled message is held back and blocks nobody", run: func(r *storeRig[Tx]) {
 			s := message("k", "s")
-			s.NotBefore = r.now().Add(4 * soon)
+			s.NotBefore = r.now().Add(later)
 			r.enqueue(s, message("k", "a"))
 			lease := r.acquire()
 			got := r.expect(lease, "s", "a")
@@ -90,12 +93,12 @@ func dueTests[Tx any]() []storeTest[Tx] {
 		}},
 		{name: "due behind a closed key it takes its place there", run: func(r *storeRig[Tx]) {
 			s := message("k", "s")
-			s.NotBefore = r.now().Add(soon)
+			s.NotBefore = r.now().Add(later)
 			r.enqueue(s, message("k", "a"), message("k", "b"))
 			lease := r.acquire()
 			got := r.expect(lease, "s", "a", "b")
 			state(r, got[0], outbox.StateScheduled, false)
-			r.settle(lease, as(outbox.StateScheduled, got[0])[0], retrying(got[1], 4*soon), blocked(got[2])[0])
+			r.settle(lease, as(outbox.StateScheduled, got[0])[0], retrying(got[1], 2*later), blocked(got[2])[0])
 			r.settle(lease, blocked(r.expect(lease, "s")...)...)
 			r.closedKeys(r.acquire(), map[string]int{"k": 3})
 			lease = r.acquire()
@@ -103,10 +106,10 @@ func dueTests[Tx any]() []storeTest[Tx] {
 			r.expect(lease, "b", "s")
 		}},
 		{name: "an expired message says so and does not come back", run: func(r *storeRig[Tx]) {
-			e, later := message("k", "e"), message("k", "later")
+			e, open := message("k", "e"), message("k", "later")
 			e.Expires = r.now().Add(-time.Second)
-			later.Expires = r.now().Add(time.Hour)
-			r.enqueue(e, later)
+			open.Expires = r.now().Add(time.Hour)
+			r.enqueue(e, open)
 			lease := r.acquire()
 			got := r.expect(lease, "e", "later")
 			state(r, got[0], outbox.StateExpired, false)
@@ -117,11 +120,11 @@ func dueTests[Tx any]() []storeTest[Tx] {
 		}},
 		{name: "a message can expire while it waits", run: func(r *storeRig[Tx]) {
 			m := message("k", "a")
-			m.Expires = r.now().Add(2 * soon)
+			m.Expires = r.now().Add(later)
 			r.enqueue(m, message("k", "b"))
 			lease := r.acquire()
 			got := r.expect(lease, "a", "b")
-			r.settle(lease, retrying(got[0], 3*soon), blocked(got[1])[0])
+			r.settle(lease, retrying(got[0], later+soon), blocked(got[1])[0])
 			again := r.expect(lease, "a")
 			state(r, again[0], outbox.StateExpired, true)
 			r.settle(lease, as(outbox.StateExpired, again...)...)

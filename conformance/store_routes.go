@@ -55,16 +55,15 @@ func routeTests[Tx any]() []storeTest[Tx] {
 			lease := r.acquire(topics("wanted"))
 			other, wanted := message("k", "other"), message("k", "wanted")
 			other.Topic, wanted.Topic = "other", "wanted"
-			for range 3 {
-				r.enqueue(other)
-			}
-			r.quiet(lease)
+			r.enqueue(other, other, other, wanted)
+			r.expect(lease, "wanted") // so it has seen the others
 			r.settle(lease)
 			r.close(lease)
 			lease = r.acquire(topics("**"), owner("two"))
+			r.expect(lease, "wanted")
 			r.quiet(lease)
-			r.enqueue(wanted, other)
-			r.expect(lease, "wanted", "other")
+			r.enqueue(other)
+			r.expect(lease, "other")
 		}},
 		{name: "from the beginning", run: func(r *storeRig[Tx]) {
 			r.enqueue(messages("k", "old")...)
