@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -107,7 +106,7 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		return usage(err, "")
 	}
 	announce(logger, c, s, listener)
-	m := serve(listener, metrics(rl), func() []string { return notReady(ctx, rl, db) }, logger)
+	m := serve(listener, metrics(rl), (&readiness{ctx: ctx, relay: rl, db: db}).reasons, logger)
 	defer m.close(ctx)
 	err = rl.Run(ctx)
 	if u, ok := errors.AsType[*relay.UnsettledError](err); ok {
@@ -171,30 +170,4 @@ func metrics(rl *relay.Relay) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(telemetry.NewCollector(rl.Stats), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
-}
-
-// notReady says why messages would not flow.
-func notReady(ctx context.Context, rl *relay.Relay, db database) []string {
-	if ctx.Err() != nil {
-		return []string{"stopping"}
-	}
-	var reasons []string
-	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	if err := db.Ping(ask); err != nil {
-		reasons = append(reasons, "the database does not answer: "+oneText(err))
-	}
-	stats := rl.Stats()
-	if len(stats.Routes) == 0 && reasons == nil {
-		reasons = append(reasons, "starting")
-	}
-	for _, r := range stats.Routes {
-		switch {
-		case r.Alarm:
-			reasons = append(reasons, fmt.Sprintf("route %s: an operator has to act: %s", r.Name, config.Redact(r.LastError)))
-		case r.BreakerOpen:
-			reasons = append(reasons, fmt.Sprintf("route %s: its destination is away since %s: %s", r.Name, r.BreakerSince.UTC().Format(time.RFC3339), config.Redact(r.LastError)))
-		}
-	}
-	return reasons
 }
