@@ -69,9 +69,15 @@ type brokerTest struct {
 	run  func(r *brokerRig)
 }
 
-func runBrokerTests(t *testing.T, factory BrokerFactory, tests []brokerTest) {
+// runBrokerTests runs the tests, side by side if none of them is a property.
+func runBrokerTests(t *testing.T, factory BrokerFactory, sideBySide bool, tests []brokerTest) {
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) { test.run(&brokerRig{BrokerHarness: factory(t), t: t}) })
+		t.Run(test.name, func(t *testing.T) {
+			if sideBySide {
+				t.Parallel() // they wait more than they work
+			}
+			test.run(&brokerRig{BrokerHarness: factory(t), t: t})
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // acknowledged after its handler succeeded and not before, comes again
 // otherwise, and a stop finishes what runs and loses nothing.
 func Consumer(t *testing.T, factory BrokerFactory) {
-	runBrokerTests(t, factory, []brokerTest{
+	runBrokerTests(t, factory, true, []brokerTest{
 		{"acknowledged only after success", consumeAcknowledges},
 		{"a failed message comes again", consumeRetries},
 		{"a panic is a failure", consumePanics},

@@ -19,7 +19,7 @@ import (
 // as they were, every message has its own answer, what the broker cannot take
 // is permanent and harms no neighbour, and a context's end is heeded.
 func Publisher(t *testing.T, factory BrokerFactory) {
-	runBrokerTests(t, factory, []brokerTest{
+	runBrokerTests(t, factory, false, []brokerTest{
 		{"any messages arrive as they were", publishAny},
 		{"awkward messages arrive as they were", publishAwkward},
 		{"one result for each message", publishCounts},

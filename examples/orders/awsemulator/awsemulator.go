@@ -4,6 +4,8 @@
 package awsemulator
 
 import (
+	"sync"
+
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/sivchari/kumo"
@@ -14,21 +16,42 @@ const Region = "us-east-1"
 
 // Server is a running emulator. Close it when done.
 //
-// All servers of one process share their queues and tables (the emulator keeps
-// them in globals), so give each test names of its own. KUMO_DATA_DIR, set
-// before the process starts, makes the emulator keep its data in that folder.
+// All servers of one process are one: the emulator keeps its queues and tables
+// in globals, and starting it while it runs is a data race in it. So Start
+// returns the one that runs, if one does; give each test names of its own.
+// KUMO_DATA_DIR, set before the process starts, makes the emulator keep its
+// data in that folder.
 type Server struct {
 	// Endpoint is the base URL, such as "http://127.0.0.1:40123".
 	Endpoint string
 
-	server *kumo.Server
+	close func()
 }
 
-// Start starts an emulator. It panics if no port of the loopback interface is
-// free.
+var (
+	mu      sync.Mutex
+	running *kumo.Server
+	users   int
+)
+
+// Start starts an emulator, or joins the one that runs in this process. It
+// panics if no port of the loopback interface is free.
 func Start() *Server {
-	s := kumo.NewServer()
-	return &Server{Endpoint: s.URL, server: s}
+	mu.Lock()
+	defer mu.Unlock()
+	if users == 0 {
+		running = kumo.NewServer()
+	}
+	users++
+	return &Server{Endpoint: running.URL, close: sync.OnceFunc(leave)}
+}
+
+func leave() {
+	mu.Lock()
+	defer mu.Unlock()
+	if users--; users == 0 {
+		running.Close()
+	}
 }
 
 // Config is the SDK configuration that reaches the emulator directly.
@@ -45,5 +68,7 @@ func Config(endpoint string) aws.Config {
 	}
 }
 
-// Close stops the server and waits for the requests that it is answering.
-func (s *Server) Close() { s.server.Close() }
+// Close stops the emulator, unless others in the process use it too, and waits
+// for the requests that it is answering; so stop consumers first. Safe to call
+// twice.
+func (s *Server) Close() { s.close() }
