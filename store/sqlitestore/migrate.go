@@ -1,14 +1,20 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"strconv"
 	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // DefaultShards is the number of shards of a store that names none.
@@ -20,12 +26,17 @@ const maxShards = 1024
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
+// ErrNewer means that the tables were made by a later version of Postrider.
+var ErrNewer = errors.New("the outbox tables are newer than this program knows")
+
 // Version says how a database's tables stand.
 type Version struct {
 	// Have is the version of the tables in the database; 0: there are none.
 	Have int
 	// Known is the newest version that this program knows.
 	Known int
+	// Pending are the names of the migrations that are missing.
+	Pending []string
 	// Shards of the store; 0: there is none.
 	Shards int
 }
@@ -33,12 +44,13 @@ type Version struct {
 // Migrate creates Postrider's tables in db, or brings them up to date. It may be
 // called again, and by several processes at once. The number of shards counts
 // when the tables are created, and is fixed from then on: a different one is
-// refused, as are tables newer than this program knows.
+// refused, as are tables newer than this program knows (ErrNewer). After an error
+// nothing was changed.
 func Migrate(ctx context.Context, db *sql.DB, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	conn, err := db.Conn(ctx)
+	conn, err := connect(ctx, db)
 	if err != nil {
 		return fmt.Errorf("sqlitestore: migrate: %w", err)
 	}
@@ -59,7 +71,27 @@ func Migrate(ctx context.Context, db *sql.DB, o Options) error {
 	return nil
 }
 
-// Status reports how the tables of db stand. It changes nothing.
+// connectPatience is how long connect tries.
+const connectPatience = 10 * time.Second
+
+// connect opens a connection. While several processes open a new file, turning
+// it to WAL mode fails at once for all but one, whatever the busy timeout says,
+// because they would wait for each other; so it is tried again.
+func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	for end := time.Now().Add(connectPatience); ; {
+		conn, err := db.Conn(ctx)
+		if busy, ok := errors.AsType[*sqlite.Error](err); !ok || busy.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Duration(1+rand.IntN(10)) * time.Millisecond):
+		}
+	}
+}
+
+// Status reports how the tables of db stand, newer ones too. It changes nothing.
 func Status(ctx context.Context, db *sql.DB) (Version, error) {
 	v, err := version(ctx, db)
 	if err != nil {
@@ -68,11 +100,14 @@ func Status(ctx context.Context, db *sql.DB) (Version, error) {
 	return v, nil
 }
 
-// Script is the SQL that Migrate runs on an empty database, for people to read.
+// Script is the SQL that has the effect of Migrate on an empty database, for
+// people who read it or run it themselves, in one transaction. 0 shards:
+// DefaultShards.
 func Script(shards int) (string, error) {
-	if shards == 0 {
-		shards = DefaultShards
+	if err := (Options{Shards: shards}).check(); err != nil {
+		return "", err
 	}
+	shards = cmp.Or(shards, DefaultShards)
 	all, err := migrations()
 	if err != nil {
 		return "", err
@@ -81,14 +116,14 @@ func Script(shards int) (string, error) {
 	for _, m := range all {
 		script += m.script(shards)
 	}
-	return script, nil
+	return script + fmt.Sprintf("INSERT INTO postrider_meta (name, value) VALUES ('shards', %d), ('version', %d);\n", shards, len(all)), nil
 }
 
 const (
 	sqlCreateMeta = `CREATE TABLE IF NOT EXISTS postrider_meta (
 	name  TEXT    PRIMARY KEY,
 	value INTEGER NOT NULL
-) WITHOUT ROWID`
+) STRICT, WITHOUT ROWID`
 	sqlHasMeta = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'postrider_meta'`
 	sqlGetMeta = `SELECT
 	coalesce((SELECT value FROM postrider_meta WHERE name = 'version'), 0),
@@ -109,11 +144,18 @@ func version(ctx context.Context, q querier) (Version, error) {
 	}
 	v := Version{Known: len(all)}
 	var has int
-	if err := q.QueryRowContext(ctx, sqlHasMeta).Scan(&has); err != nil || has == 0 {
-		return v, err
+	if err := q.QueryRowContext(ctx, sqlHasMeta).Scan(&has); err != nil {
+		return Version{}, err
 	}
-	err = q.QueryRowContext(ctx, sqlGetMeta).Scan(&v.Have, &v.Shards)
-	return v, err
+	if has > 0 {
+		if err := q.QueryRowContext(ctx, sqlGetMeta).Scan(&v.Have, &v.Shards); err != nil {
+			return Version{}, err
+		}
+	}
+	for _, m := range all[min(v.Have, v.Known):] {
+		v.Pending = append(v.Pending, m.name)
+	}
+	return v, nil
 }
 
 func migrate(ctx context.Context, q querier, o Options) error {
@@ -122,16 +164,13 @@ func migrate(ctx context.Context, q querier, o Options) error {
 		return err
 	}
 	if v.Have > v.Known {
-		return fmt.Errorf("the tables have version %d and this program knows only up to %d: use a newer one", v.Have, v.Known)
+		return fmt.Errorf("%w: they have version %d, it knows %d", ErrNewer, v.Have, v.Known)
 	}
 	if v.Have > 0 && o.Shards != 0 && o.Shards != v.Shards {
 		return fmt.Errorf("the store has %d shards, which is fixed: %d cannot be had", v.Shards, o.Shards)
 	}
 	if v.Have == 0 {
-		v.Shards = o.Shards
-		if v.Shards == 0 {
-			v.Shards = DefaultShards
-		}
+		v.Shards = cmp.Or(o.Shards, DefaultShards)
 		if _, err := q.ExecContext(ctx, sqlCreateMeta); err != nil {
 			return err
 		}

@@ -12,4 +12,4 @@ CREATE TABLE postrider_log_{shard} (
 	not_before   INTEGER,
 	expires      INTEGER,
 	created_at   INTEGER NOT NULL DEFAULT (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)
-);
+) STRICT;

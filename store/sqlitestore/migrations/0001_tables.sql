@@ -11,7 +11,7 @@ CREATE TABLE postrider_cursor (
 	pos       INTEGER NOT NULL, -- numbers up to this were read
 	unsettled TEXT    NOT NULL, -- of those, the ones without an outcome: [[first,last],…]
 	PRIMARY KEY (route, shard)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 
 -- What must wait or was given up. Blocked messages that were never tried have
 -- no copy: they are read from the log (id is NULL then).
@@ -21,7 +21,7 @@ CREATE TABLE postrider_parked (
 	shard        INTEGER NOT NULL,
 	seq          INTEGER NOT NULL,
 	key          TEXT    NOT NULL,
-	state        TEXT    NOT NULL,
+	state        TEXT    NOT NULL CHECK (state IN ('retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
 	due          INTEGER,             -- handed out from then on; NULL: not by itself
 	attempts     INTEGER NOT NULL,
 	error        TEXT    NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE postrider_parked (
 	not_before   INTEGER,
 	expires      INTEGER,
 	created_at   INTEGER
-);
+) STRICT;
 CREATE UNIQUE INDEX postrider_parked_seq ON postrider_parked (route, shard, seq);
 CREATE INDEX postrider_parked_key ON postrider_parked (route, shard, key, state);
 CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE due IS NOT NULL;
@@ -46,4 +46,4 @@ CREATE TABLE postrider_inbox (
 	id         BLOB    NOT NULL,
 	handled_at INTEGER NOT NULL DEFAULT (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000),
 	PRIMARY KEY (consumer, id)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
