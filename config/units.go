@@ -34,7 +34,7 @@ func (b ByteSize) String() string {
 // ParseByteSize reads a whole number with a unit: B, kB, MB, GB, TB (powers of
 // 1000) or KiB, MiB, GiB, TiB (powers of 1024).
 func ParseByteSize(s string) (ByteSize, error) {
-	digits := strings.TrimRight(s, "BTGMKkBi")
+	digits := strings.TrimRight(s, "BTGMKki")
 	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || digits == "" || digits[0] == '+' {
 		return 0, fmt.Errorf("is not a size: write a whole number and a unit, such as 64MiB")
