@@ -117,6 +117,7 @@ func receiveTests[Tx any]() []storeTest[Tx] {
 			r.quiet(lease)
 		}},
 		{name: "while another goroutine settles", run: receiveBesideSettle[Tx]},
+		{name: "a retry put off is not handed out by a Receive under way", run: putOffBesideReceive[Tx]},
 	}
 }
 
@@ -171,6 +172,60 @@ func receiveBesideSettle[Tx any](r *storeRig[Tx]) {
 	}
 	r.quiet(lease)
 	r.quiet(r.acquire())
+}
+
+// putOffBesideReceive has messages that are due retried in an hour, while a
+// Receive is looking for due ones all the time: none comes a second time.
+func putOffBesideReceive[Tx any](r *storeRig[Tx]) {
+	const total = 150
+	r.enqueue(messages("", numbered(total)...)...)
+	lease := r.acquire()
+	var outcomes []relay.Outcome
+	for _, d := range r.take(lease, total) {
+		outcomes = append(outcomes, retrying(d, 0))
+	}
+	r.settle(lease, outcomes...)
+
+	ctx, cancel := context.WithCancel(r.ctx)
+	received := make(chan relay.Delivery, 2*total)
+	var failure error
+	go func() {
+		defer close(received)
+		for {
+			got, err := lease.Receive(ctx, 2)
+			if err != nil {
+				failure = err
+				return
+			}
+			for _, d := range got {
+				received <- d
+			}
+		}
+	}()
+	seen := map[string]bool{}
+	for range total {
+		var d relay.Delivery
+		select {
+		case d = <-received:
+		case <-time.After(patience):
+			r.tb.Errorf("%d of %d came", len(seen), total)
+		}
+		if seen[d.Message.Type] || d.Message.Type == "" {
+			break
+		}
+		seen[d.Message.Type] = true
+		r.settle(lease, retrying(d, time.Hour))
+	}
+	time.AfterFunc(silence, cancel)
+	for d := range received {
+		r.tb.Errorf("%s was handed out again", d.Message.Type)
+	}
+	if !errors.Is(failure, context.Canceled) {
+		r.tb.Errorf("Receive ended with %v", failure)
+	}
+	if len(seen) != total {
+		r.tb.Errorf("%d of %d came once", len(seen), total)
+	}
 }
 
 // parkedTests: what waits keeps what it had, and comes back when it may.
