@@ -64,12 +64,17 @@ func newWorld(t testing.TB) *world {
 	}
 	t.Cleanup(pool.Close)
 	w.pool = pool
-	if _, err := pgstore.Migrate(t.Context(), pool, pgstore.Options{Shards: 1}); err != nil {
-		t.Fatal(err)
-	}
+	w.migrate()
 	w.exec(`CREATE TABLE hot (key text PRIMARY KEY, n bigint NOT NULL DEFAULT 0)`)
 	w.exec(`INSERT INTO hot (key) SELECT 'k' || i FROM generate_series(1, $1::int) AS i`, hotKeys)
 	return w
+}
+
+func (w *world) migrate() {
+	w.tb.Helper()
+	if _, err := pgstore.Migrate(w.tb.Context(), w.pool, pgstore.Options{Shards: 1}); err != nil {
+		w.tb.Fatal(err)
+	}
 }
 
 func (w *world) exec(sql string, args ...any) {
