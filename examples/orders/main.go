@@ -76,7 +76,11 @@ func report(err error) int {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "orders: %v\n", err)
-	if hint := cloud.Hint(err); hint != "" {
+	hint := cloud.Hint(err)
+	if is[*pgconn.ConnectError](err) {
+		hint = "is PostgreSQL running at that address, and may this user connect?"
+	}
+	if hint != "" {
 		fmt.Fprintf(os.Stderr, "hint: %s\n", hint)
 	}
 	return exitCode(err)

@@ -5,7 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +22,7 @@ import (
 
 	"github.com/postrider/postrider/conformance"
 	"github.com/postrider/postrider/examples/orders/awsemulator"
+	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/inbox/dynamoinbox"
 )
@@ -31,9 +38,14 @@ func newRig(t testing.TB, change func(*dynamoinbox.Config)) *rig {
 	t.Helper()
 	server := awsemulator.Start()
 	t.Cleanup(server.Close)
+	return newRigAt(t, server.Endpoint, change)
+}
+
+func newRigAt(t testing.TB, endpoint string, change func(*dynamoinbox.Config)) *rig {
+	t.Helper()
 	name := uuid.NewString()
 	r := &rig{
-		client:   dynamodb.NewFromConfig(server.Config()),
+		client:   dynamodb.NewFromConfig(awsemulator.Config(endpoint)),
 		table:    "inbox-" + name,
 		counters: "counters-" + name,
 	}
@@ -138,6 +150,76 @@ func TestOneOfTwoRecordedMeanwhile(t *testing.T) {
 		if n, err := r.counted(ctx, id.String()); n != 1 || err != nil {
 			t.Errorf("message %s: %d effects, %v; want 1", id, n, err)
 		}
+	}
+}
+
+// handle counts the message's effects.
+func (r *rig) handle(ctx context.Context, id uuid.UUID) (runs int, err error) {
+	err = r.inbox.InTx(ctx, func(tx *dynamoinbox.Tx) error {
+		runs++
+		first, err := r.inbox.Record(ctx, tx, "shop", id)
+		if err == nil && first {
+			tx.Add(r.count(id.String()))
+		}
+		return err
+	})
+	return runs, err
+}
+
+// DynamoDB wrote the transaction, but its answer was lost: the client sends it
+// again, and must not take its own record for a reason to fail.
+func TestLostAnswer(t *testing.T) {
+	server := awsemulator.Start()
+	t.Cleanup(server.Close)
+	proxy := awsproxy.New(server.Endpoint, 1)
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	r, ctx, id := newRigAt(t, front.URL, nil), t.Context(), uuid.New()
+	proxy.Add(awsproxy.Rule{Target: "TransactWriteItems", Count: 1, Fault: awsproxy.LoseAnswer()})
+	if _, err := r.handle(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.counted(ctx, id.String()); n != 1 || err != nil {
+		t.Errorf("%d effects, %v; want 1", n, err)
+	}
+}
+
+// Another transaction is at the same items just now: InTx tries again by itself.
+func TestConflict(t *testing.T) {
+	server := awsemulator.Start()
+	t.Cleanup(server.Close)
+	upstream, err := url.Parse(server.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const conflicts = 3
+	var met atomic.Int32
+	pass := httputil.NewSingleHostReverseProxy(upstream)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if !strings.HasSuffix(request.Header.Get("X-Amz-Target"), ".TransactWriteItems") || met.Add(1) > conflicts {
+			pass.ServeHTTP(w, request)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"cancelled",
+			"CancellationReasons":[{"Code":"None"},{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"}]}`)
+	}))
+	t.Cleanup(front.Close)
+	r, ctx, id := newRigAt(t, front.URL, nil), t.Context(), uuid.New()
+	runs, err := r.handle(ctx, id)
+	if err != nil || runs != conflicts+1 {
+		t.Errorf("%d runs, %v; want %d", runs, err, conflicts+1)
+	}
+	if n, err := r.counted(ctx, id.String()); n != 1 || err != nil {
+		t.Errorf("%d effects, %v; want 1", n, err)
+	}
+
+	met.Store(-1 << 20) // it never ends
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if _, err := r.handle(short, uuid.New()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's end", err)
 	}
 }
 

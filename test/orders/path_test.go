@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postrider/postrider/broker/sqsbroker"
+	"github.com/postrider/postrider/examples/orders/awsemulator"
+	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/event"
+	"github.com/postrider/postrider/examples/orders/fulfilment"
 	"github.com/postrider/postrider/examples/orders/order"
+	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -246,6 +251,52 @@ func TestDuplicateIsASuccess(t *testing.T) {
 		}
 		return nil
 	})
+	if n := a.waiting(cloud.DeadLetterQueue(a.queue)); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+// DynamoDB throttles, answers too late or fails: what was not written comes
+// again, and what was written is not written twice.
+func TestFulfilmentUnderFaults(t *testing.T) {
+	const orders = 60
+	a := newAWS(t)
+	proxy := awsproxy.New(a.server.Endpoint, testsize.Seed(t))
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	a.dynamo = dynamodb.NewFromConfig(awsemulator.Config(front.URL), func(o *dynamodb.Options) { o.RetryMaxAttempts = 1 })
+	duplicates := 0
+	var err error
+	a.fulfilment, err = fulfilment.New(fulfilment.Config{
+		Client: a.dynamo, Table: a.table, Logger: quiet(t),
+		Handled: func(_ event.OrderCreated, duplicate bool) { a.handled <- duplicate },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range []awsproxy.Fault{awsproxy.Throttle(), awsproxy.LoseAnswer(), awsproxy.Status(http.StatusBadGateway), awsproxy.ResetConnection()} {
+		proxy.Add(awsproxy.Rule{Target: "PutItem", Count: 10, Fault: fault})
+	}
+	var placed []order.Order
+	for i := range orders {
+		o := order.Order{ID: uuid.NewString(), CustomerID: "c1", AmountCents: int64(i + 1), CreatedAt: "2026-07-30T20:27:10.628Z"}
+		m, err := event.OrderCreated{OrderID: o.ID, CustomerID: o.CustomerID, AmountCents: o.AmountCents, CreatedAt: o.CreatedAt}.Message()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.send(string(m.Payload))
+		placed = append(placed, o)
+	}
+	a.consume()
+	for range orders {
+		if <-a.handled {
+			duplicates++
+		}
+	}
+	a.expectFulfilled(placed)
+	if duplicates == 0 {
+		t.Error("no message came again after its write: the test tests less than it says")
+	}
 	if n := a.waiting(cloud.DeadLetterQueue(a.queue)); n != 0 {
 		t.Errorf("%d dead letters", n)
 	}

@@ -149,7 +149,7 @@ func TestExitCodesAndHints(t *testing.T) {
 		"odd database":      {nil, "serve --db mongodb://x/y", 2, "postgres://"},
 		"address taken":     {nil, "serve --db " + sqlite + " --addr " + taken.Addr().String(), 2, "--addr"},
 		"demo address":      {nil, "demo --addr " + taken.Addr().String(), 2, "--addr"},
-		"database away":     {nil, "serve --db postgres://u@" + nobody + "/db", 3, "connect"},
+		"database away":     {nil, "serve --db postgres://u@" + nobody + "/db", 3, "is PostgreSQL running"},
 		"no region":         {nil, "provision", 2, "AWS_REGION"},
 		"no credentials":    {environment(t, "AWS_REGION=us-east-1"), "provision", 2, "AWS_ACCESS_KEY_ID"},
 		"AWS away":          {away, "provision", 3, "AWS_ENDPOINT_URL is http://" + nobody},

@@ -18,7 +18,8 @@ import (
 	"github.com/postrider/postrider/examples/orders/awsemulator"
 )
 
-// The programs are built once, when the first test needs one.
+// The programs are built once, when the first test needs one, with the race
+// detector if the test has it.
 var (
 	programDir string
 	build      = sync.OnceValue(func() error {
@@ -26,7 +27,8 @@ var (
 			"orders":    "github.com/postrider/postrider/examples/orders",
 			"postrider": "github.com/postrider/postrider/cmd/postrider",
 		} {
-			out, err := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(programDir, name), source).CombinedOutput()
+			args := append([]string{"build", "-buildvcs=false", "-o", filepath.Join(programDir, name)}, buildFlags...)
+			out, err := exec.Command("go", append(args, source)...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("build %s: %w\n%s", name, err, out)
 			}

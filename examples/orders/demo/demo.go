@@ -46,6 +46,7 @@ const (
 	defaultAddr     = "127.0.0.1:3000"
 	anyPort         = "127.0.0.1:0"
 	defaultPatience = 30 * time.Second
+	relayPoll       = 5 * time.Millisecond
 )
 
 // Run runs the demo. The error is a *Finding if the run went well and its
@@ -80,6 +81,7 @@ type shop struct {
 	listener net.Listener
 	orders   *order.Service
 	relay    *relay.Relay
+	shards   int // of the outbox
 	fulfil   *fulfilment.Service
 	ledger   *ledger
 }
@@ -126,7 +128,7 @@ func (s *shop) build(ctx context.Context) (err error) {
 	if err := s.fulfil.Provision(ctx, s.peers.queues, fulfilment.DefaultQueue); err != nil {
 		return err
 	}
-	s.relay, err = s.peers.newRelay(s.Logger)
+	s.relay, s.shards, err = s.peers.newRelay(ctx, s.Logger)
 	return err
 }
 
@@ -193,6 +195,9 @@ func (s *shop) run(ctx context.Context) error {
 // work places the orders and, with Exit, waits and reports; otherwise it waits
 // for the context's end.
 func (s *shop) work(ctx context.Context) (report, error) {
+	if err := s.awaitRelay(ctx); err != nil {
+		return report{}, err
+	}
 	if s.Orders > 0 {
 		begin := time.Now()
 		if err := place(ctx, s.url(), s.Orders); err != nil {
@@ -211,6 +216,23 @@ func (s *shop) work(ctx context.Context) (report, error) {
 		result.print(s.Out)
 	}
 	return result, err
+}
+
+// awaitRelay waits until the relay has taken all shards, so that the delays
+// that the demo reports are those of a running system.
+func (s *shop) awaitRelay(ctx context.Context) error {
+	tick := time.NewTicker(relayPoll)
+	defer tick.Stop()
+	for {
+		if stats := s.relay.Stats(); len(stats.Routes) == 1 && stats.Routes[0].ShardsHeld == s.shards {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // settle waits until every order, those of earlier runs too, is fulfilled, or

@@ -67,15 +67,20 @@ func (p *peers) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// newRelay makes the relay as `postrider relay --to sqs://orders` does.
-func (p *peers) newRelay(log *slog.Logger) (*relay.Relay, error) {
+// newRelay makes the relay as `postrider relay --to sqs://orders` does, and says
+// how many shards it has to serve.
+func (p *peers) newRelay(ctx context.Context, log *slog.Logger) (*relay.Relay, int, error) {
 	store, err := p.db.RelayStore()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
+	}
+	shards, err := store.Shards(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
 	publisher, err := sqsbroker.NewPublisher(sqsbroker.PublisherConfig{Client: p.queues, Queue: fulfilment.DefaultQueue})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	r, err := relay.New(relay.Config{
 		Store:  store,
@@ -83,9 +88,9 @@ func (p *peers) newRelay(log *slog.Logger) (*relay.Relay, error) {
 		Logger: log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set up the relay: %w", err)
+		return nil, 0, fmt.Errorf("set up the relay: %w", err)
 	}
-	return r, nil
+	return r, shards, nil
 }
 
 func (p *peers) newConsumer(log *slog.Logger) (*sqsbroker.Consumer, error) {
