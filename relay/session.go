@@ -62,7 +62,7 @@ type session struct {
 	releases     []*item      // heads whose followers wait for the outcomes to be committed
 	refusals     []*closedKey // keys with a message refused among the outcomes
 	receiving    int64        // number of the Receive call under way
-	hurry        bool    // somebody waits for the outcomes to be committed
+	hurry        bool         // somebody waits for the outcomes to be committed
 	failed       []Outcome
 	acknowledged map[uuid.UUID]struct{} // sent under earlier leases that could not record it
 }

@@ -39,12 +39,18 @@ type Source interface {
 	// their number; late ones (a transaction that committed after later
 	// numbers were handed out) come before any newer message that their key
 	// could have. Parked messages come when they are due, in their key's
-	// order. Nothing is handed out twice by one Lease, unless it was settled
-	// as Retrying, Blocked or Scheduled and has come due.
+	// order: once a message is settled as Retrying (or, under Hold, Failed),
+	// the blocked ones behind it are due no more, though they may have been. A
+	// scheduled message comes when it is due, whatever is parked of its key.
+	// Nothing is handed out twice by one Lease, unless it was settled as
+	// Retrying, Blocked or Scheduled and has come due. The slice is the
+	// caller's.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Settle records outcomes in one transaction and extends the lease; with
 	// no outcomes it only does the latter. If it returns an error nothing is
-	// recorded (or, if the connection broke, that is unknown).
+	// recorded (or, if the connection broke, that is unknown). The outcomes of
+	// one key come in its order, in one call or in several. The slice is not
+	// kept.
 	// ErrFenced: another relay took over; nothing was changed.
 	Settle(ctx context.Context, outcomes []Outcome) error
 }

@@ -54,3 +54,9 @@ postrider_store_failures_total 3
 		t.Error(err)
 	}
 }
+
+func ExampleNewCollector() {
+	var r *relay.Relay // from relay.New
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(telemetry.NewCollector(r.Stats))
+}

@@ -59,18 +59,12 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	matches, err := relay.Matcher(claim.Topics)
+	matches, err := claim.Validate(len(s.shards))
 	if err != nil {
-		return nil, fmt.Errorf("memstore: route %q: %w", claim.Route, err)
+		return nil, fmt.Errorf("memstore: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case claim.Shard < 0 || claim.Shard >= len(s.shards):
-		return nil, fmt.Errorf("memstore: shard %d of %d does not exist", claim.Shard, len(s.shards))
-	case claim.TTL <= 0:
-		return nil, fmt.Errorf("memstore: a lease of %v is not positive", claim.TTL)
-	}
 	now := time.Now()
 	key := cursorKey{claim.Route, claim.Shard}
 	c := s.cursors[key]

@@ -76,15 +76,38 @@ func (s *Store) Insert(_ context.Context, tx *Tx, msgs []outbox.Message) error {
 	if err := tx.usable(s); err != nil {
 		return err
 	}
-	now := time.Now()
+	now := stored(time.Now())
 	for _, m := range msgs {
-		m.CreatedAt = now
+		m.CreatedAt, m.NotBefore, m.Expires = now, stored(m.NotBefore), stored(m.Expires)
 		m.Payload = slices.Clone(m.Payload)
 		m.Headers = maps.Clone(m.Headers)
 		shard := s.shardOf(m.Key)
 		s.shards[shard] = append(s.shards[shard], row{m, tx})
 	}
 	return nil
+}
+
+// stored is a time as databases keep it: in microseconds, of the wall clock.
+func stored(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Truncate(time.Microsecond).UTC()
+}
+
+// Messages returns everything that was committed, by shard and number.
+func (s *Store) Messages() []outbox.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []outbox.Message
+	for _, log := range s.shards {
+		for _, r := range log {
+			if r.tx.state == txCommitted {
+				out = append(out, r.message)
+			}
+		}
+	}
+	return out
 }
 
 func (s *Store) shardOf(key string) int {
