@@ -26,7 +26,7 @@ const (
 			o.attempts, o.error, l.key, l.id, l.topic, l.created_at, l.not_before, l.expires, l.type, l.content_type,
 			CASE WHEN o.state <> 'blocked' THEN l.headers END, CASE WHEN o.state <> 'blocked' THEN l.payload END
 		FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[]) WITH ORDINALITY AS o (seq, state, delay, attempts, error, ord)
-		JOIN {log} AS l ON l.seq = o.seq
+		CROSS JOIN LATERAL (SELECT * FROM {log} WHERE seq = o.seq OFFSET 0) AS l
 		ORDER BY o.ord
 		ON CONFLICT (route, shard, seq) DO UPDATE SET state = excluded.state, due_at = excluded.due_at, attempts = excluded.attempts,
 			error = excluded.error, changed_at = clock_timestamp(), headers = excluded.headers, payload = excluded.payload`
@@ -45,7 +45,7 @@ const (
 			changed_at = clock_timestamp(),
 			headers = CASE WHEN p.payload IS NULL THEN l.headers ELSE p.headers END,
 			payload = coalesce(p.payload, l.payload)
-		FROM o LEFT JOIN {log} AS l ON l.seq = o.seq AND o.state <> 'blocked'
+		FROM o LEFT JOIN LATERAL (SELECT headers, payload FROM {log} WHERE seq = o.seq AND o.state <> 'blocked' OFFSET 0) AS l ON true
 		WHERE p.route = $1 AND p.shard = $2 AND p.seq = o.seq`
 
 	unparkSQL = `DELETE FROM {s}.parked WHERE route = $1 AND shard = $2 AND seq = ANY ($3::bigint[])`
@@ -70,16 +70,18 @@ const (
 			AND NOT EXISTS (SELECT FROM {s}.parked AS h WHERE h.route = $1 AND h.shard = $2 AND h.key = k.key
 				AND (h.state = 'retrying' OR $4 AND h.state = 'failed'))`
 
-	dueSQL = `SELECT p.seq, p.attempts, coalesce(p.expires <= clock_timestamp(), false), p.id, p.topic, p.key, p.type, p.content_type,
+	// statement_timestamp() does not change within a statement, so the index can
+	// use it; each row of the log is looked up by its number.
+	dueSQL = `SELECT p.seq, p.attempts, coalesce(p.expires <= statement_timestamp(), false), p.id, p.topic, p.key, p.type, p.content_type,
 			coalesce(p.headers, l.headers)::text, coalesce(p.payload, l.payload), p.created_at, p.not_before, p.expires
-		FROM (SELECT * FROM {s}.parked WHERE route = $1 AND shard = $2 AND due_at <= clock_timestamp() AND seq <> ALL ($3::bigint[])
+		FROM (SELECT * FROM {s}.parked WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
 			ORDER BY due_at, arrival LIMIT $4) AS p
-		LEFT JOIN {log} AS l ON p.payload IS NULL AND l.seq = p.seq
+		LEFT JOIN LATERAL (SELECT seq, headers, payload FROM {log} WHERE p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true
 		WHERE p.payload IS NOT NULL OR l.seq IS NOT NULL
 		ORDER BY p.due_at, p.arrival`
 
-	nextDueSQL = `SELECT extract(epoch FROM due_at - clock_timestamp())::float8 FROM {s}.parked
-		WHERE route = $1 AND shard = $2 AND due_at > clock_timestamp() ORDER BY due_at LIMIT 1`
+	nextDueSQL = `SELECT extract(epoch FROM due_at - statement_timestamp())::float8 FROM {s}.parked
+		WHERE route = $1 AND shard = $2 AND due_at > statement_timestamp() ORDER BY due_at LIMIT 1`
 )
 
 func (c *Cursor) queueParking(batch *pgx.Batch, p *parking) {
