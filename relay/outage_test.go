@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -333,6 +334,46 @@ func TestExpiresWhileTheBrokerIsAway(t *testing.T) {
 		}
 		if s := r.Stats().Routes[0]; s.Expired != 1 || s.Alarm {
 			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// Large messages fill the limit of bytes long before that of messages.
+func TestBytesInHandAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, broker := memstore.New(memstore.Options{}), membroker.New()
+		var away atomic.Bool
+		away.Store(true)
+		r, stop := start(t, relay.Config{Store: store, Limits: relay.Limits{InFlightBytes: 1 << 20}, Routes: []relay.Route{
+			orders(&membroker.Publisher{Broker: broker, Before: func(context.Context, outbox.Message) error {
+				if away.Load() {
+					return outbox.Unavailable(errAway)
+				}
+				return nil
+			}})}})
+		const n, size = 400, 64 << 10
+		payload := make([]byte, size)
+		for i := range n {
+			enqueue(t, store, outbox.Message{Topic: "orders", Key: strconv.Itoa(i % 20), Payload: payload})
+		}
+		time.Sleep(time.Minute)
+		// One page of four for each of the four shards may be beyond it.
+		if s := r.Stats().Routes[0]; s.InFlightBytes < 1<<19 || s.InFlightBytes > 1<<20+16*size {
+			t.Errorf("%d bytes in hand, at most %d are allowed", s.InFlightBytes, 1<<20)
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		if got := len(broker.Messages("orders")); got != n {
+			t.Errorf("%d messages arrived, want %d", got, n)
+		}
+		// A message that is larger than the limit goes through all the same.
+		enqueue(t, store, outbox.Message{Topic: "orders", Payload: make([]byte, 2<<20)}, outbox.Message{Topic: "orders"})
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(broker.Messages("orders")); got != n+2 {
+			t.Errorf("%d messages arrived, want %d", got, n+2)
 		}
 	})
 }

@@ -18,7 +18,7 @@ const (
 	settleLater = 25 * time.Millisecond
 	// firstPage is how many messages a new lease receives at once. It doubles,
 	// up to largestPage, while there is more and the limits allow it.
-	firstPage   = 16
+	firstPage   = 4
 	largestPage = 1000
 )
 
