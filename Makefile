@@ -26,7 +26,7 @@ help: ## This list
 
 .PHONY: build
 build: ## Static binaries in bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ $(wildcard ./cmd/postrider) ./examples/orders
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/postrider ./examples/orders
 
 .PHONY: demo
 demo: ## The whole shop in one process; make demo ARGS="--orders 200 --exit"
@@ -57,7 +57,9 @@ lint: # what staticcheck knows
 
 .PHONY: tidy
 tidy: # that go mod tidy has nothing to change
-	@for m in $(MODULES); do echo "go mod tidy -diff in $$m"; (cd $$m && GOWORK=off $(GO) mod tidy -diff); done
+	@failed=0; for m in $(MODULES); do \
+		echo "go mod tidy -diff in $$m"; (cd $$m && GOWORK=off $(GO) mod tidy -diff) || failed=1; \
+	done; exit $$failed
 
 .PHONY: alone
 alone: # that the product builds without the workspace, as its users get it
@@ -76,7 +78,7 @@ bench: ## The benchmarks; takes PACKAGES and BENCH
 
 .PHONY: audit
 audit: ## Known vulnerabilities of what we use; needs the internet
-	@for m in $(MODULES); do (cd $$m && GOWORK=off $(GO) run $(GOVULNCHECK) ./...); done
+	@failed=0; for m in $(MODULES); do (cd $$m && GOWORK=off $(GO) run $(GOVULNCHECK) ./...) || failed=1; done; exit $$failed
 
 .PHONY: tools
 tools: # what the tests need besides Go

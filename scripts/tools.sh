@@ -15,5 +15,5 @@ if [ "$(id -u)" != 0 ] || [ ! -e /etc/debian_version ]; then
 fi
 echo "a C compiler is missing: apt-get install gcc libc6-dev" >&2
 export DEBIAN_FRONTEND=noninteractive
-apt-get -q -o DPkg::Lock::Timeout=300 update >&2
-apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install gcc libc6-dev >&2
+apt-get -qq -o DPkg::Lock::Timeout=300 update >&2 || true # what is known already may do
+apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install gcc libc6-dev >/dev/null

@@ -101,15 +101,25 @@ func (r *report) endTest(t test, e event) {
 	case "pass":
 		r.passed = append(r.passed, t)
 		if r.verbose {
-			fmt.Fprintf(r.out, "--- PASS: %s %s (%.2fs)\n%s", t.pkg, t.name, e.Elapsed, strings.Join(r.output[t], ""))
+			r.show("PASS", t, e)
 		}
 	case "fail":
 		r.failed = append(r.failed, t)
-		fmt.Fprintf(r.out, "--- FAIL: %s %s (%.2fs)\n%s", t.pkg, t.name, e.Elapsed, strings.Join(r.output[t], ""))
+		r.show("FAIL", t, e)
 	case "skip":
 		r.skipped = append(r.skipped, skip{t, reasonIn(r.output[t])})
 	}
 	delete(r.output, t)
+}
+
+// show prints a test with what it printed, less the lines of the test runner.
+func (r *report) show(word string, t test, e event) {
+	fmt.Fprintf(r.out, "--- %s: %s %s (%.2fs)\n", word, t.pkg, t.name, e.Elapsed)
+	for _, line := range r.output[t] {
+		if text := strings.TrimSpace(line); !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- "+word+": "+t.name+" ") {
+			fmt.Fprint(r.out, line)
+		}
+	}
 }
 
 func (r *report) endPackage(t test, e event) {
