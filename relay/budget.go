@@ -70,9 +70,3 @@ func (b *budget) release(messages int, bytes int64) {
 	}
 	b.mu.Unlock()
 }
-
-func (b *budget) used() (messages int, bytes int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.messages, b.bytes
-}
