@@ -90,6 +90,11 @@ func Server(t testing.TB, settings ...string) *pgserver.Server {
 	return s
 }
 
+// started is the server that this test binary runs. The reference keeps it
+// running: collected as garbage, it would close the pipe by which its watchdog
+// knows that the binary lives.
+var started *pgserver.Server
+
 // shared returns the URL of the server for this test binary. One that it starts
 // needs no stopping: its watchdog ends it when the binary ends.
 var shared = sync.OnceValues(func() (string, error) {
@@ -102,6 +107,7 @@ var shared = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	started = s
 	return s.URL("postgres"), nil
 })
 

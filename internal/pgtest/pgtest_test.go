@@ -2,8 +2,10 @@ package pgtest
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -67,5 +69,21 @@ func TestServerTakesSettings(t *testing.T) {
 	}
 	if value != "off" {
 		t.Errorf("synchronous_commit = %s", value)
+	}
+}
+
+// The server that the tests share must outlive every garbage collection.
+func TestSharedServerIsNotCollected(t *testing.T) {
+	db := Database(t)
+	for range 3 {
+		runtime.GC() // finalizers and cleanups need more than one
+	}
+	// Its watchdog would end it within a moment.
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		conn, err := pgx.Connect(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close(t.Context())
 	}
 }
