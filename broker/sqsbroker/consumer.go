@@ -178,7 +178,7 @@ func (c *Consumer) receive(ctx context.Context, url string, n int) ([]types.Mess
 			types.MessageSystemAttributeNameApproximateReceiveCount,
 			types.MessageSystemAttributeNameMessageGroupId,
 		},
-	}, withoutChecksums)
+	}, callOptions)
 	if err != nil {
 		return nil, classify(ctx, fmt.Errorf("sqsbroker: receive from queue %q: %w", c.queue.name, err))
 	}

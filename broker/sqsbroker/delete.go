@@ -65,7 +65,7 @@ func (s *session) deleteOnce(batch []*hold) (left []*hold, err error) {
 	for i, h := range batch {
 		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: h.message.ReceiptHandle})
 	}
-	out, err := s.cfg.Client.DeleteMessageBatch(ctx, in)
+	out, err := s.cfg.Client.DeleteMessageBatch(ctx, in, callOptions)
 	if err != nil {
 		return batch, classify(ctx, fmt.Errorf("sqsbroker: delete from queue %q: %w", s.queue.name, err))
 	}

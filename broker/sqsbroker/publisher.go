@@ -259,7 +259,7 @@ func (c *publishing) send(ctx context.Context, to target, batch []item) {
 		in.Entries[i] = batch[i].entry
 		in.Entries[i].Id = aws.String(strconv.Itoa(i))
 	}
-	out, err := c.cfg.Client.SendMessageBatch(ctx, in, withoutChecksums)
+	out, err := c.cfg.Client.SendMessageBatch(ctx, in, callOptions)
 	switch {
 	case err == nil:
 		c.settle(to, batch, out)
@@ -272,10 +272,6 @@ func (c *publishing) send(ctx context.Context, to target, batch []item) {
 		c.failAll(batch, c.dest.missing(err))
 	}
 }
-
-// withoutChecksums: the SDK would fail the whole request for one body that
-// SQS received otherwise than we sent it. settle compares for each entry.
-func withoutChecksums(o *sqs.Options) { o.DisableMessageChecksumValidation = true }
 
 func (c *publishing) settle(to target, batch []item, out *sqs.SendMessageBatchOutput) {
 	answered := make([]bool, len(batch))

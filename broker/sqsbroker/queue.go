@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/postrider/postrider/internal/awsbody"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -75,11 +76,19 @@ func (q queueRef) lookUp(ctx context.Context, client *sqs.Client) (string, error
 	if q.account != "" {
 		in.QueueOwnerAWSAccountId = aws.String(q.account)
 	}
-	out, err := client.GetQueueUrl(ctx, in)
+	out, err := client.GetQueueUrl(ctx, in, callOptions)
 	if err != nil {
 		return "", classify(ctx, fmt.Errorf("sqsbroker: look up queue %q: %w", q.name, err))
 	}
 	return aws.ToString(out.QueueUrl), nil
+}
+
+// callOptions are those of every call. The SDK would fail a whole request for
+// one body that arrived otherwise than it was sent; settle and decode compare
+// for each message instead. awsbody says what it mends.
+func callOptions(o *sqs.Options) {
+	o.DisableMessageChecksumValidation = true
+	o.HTTPClient = awsbody.Wrap(o.HTTPClient)
 }
 
 // maxResolved bounds the cache of queue URLs, for templates with many values.

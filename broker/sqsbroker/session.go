@@ -247,7 +247,7 @@ func (s *session) setVisibility(ctx context.Context, batch []*hold, d time.Durat
 			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: h.message.ReceiptHandle, VisibilityTimeout: seconds(d),
 		})
 	}
-	out, err := s.cfg.Client.ChangeMessageVisibilityBatch(ctx, in)
+	out, err := s.cfg.Client.ChangeMessageVisibilityBatch(ctx, in, callOptions)
 	if err != nil {
 		return classify(ctx, fmt.Errorf("sqsbroker: change the visibility of messages of queue %q: %w", s.queue.name, err))
 	}

@@ -7,8 +7,11 @@ import (
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/sivchari/kumo"
+
+	"github.com/postrider/postrider/internal/awsbody"
 )
 
 // Region is the region in whose name the emulator answers.
@@ -65,6 +68,7 @@ func Config(endpoint string) aws.Config {
 		Region:       Region,
 		BaseEndpoint: aws.String(endpoint),
 		Credentials:  credentials.NewStaticCredentialsProvider("emulator", "emulator", ""),
+		HTTPClient:   awsbody.Wrap(awshttp.NewBuildableClient()),
 	}
 }
 
