@@ -37,7 +37,7 @@ func byteTests[Tx any]() []storeTest[Tx] {
 		{name: "any messages", alone: true, run: func(r *storeRig[Tx]) {
 			lease := r.acquire()
 			now := r.now()
-			properties(r.t, 30, 1000, func(t *rapid.T) {
+			properties(r.t, 20, 1000, func(t *rapid.T) {
 				r := r.in(t)
 				all := rapid.SliceOfN(anyMessage(now), 1, 4).Draw(t, "messages")
 				r.giveIDs(all)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -116,6 +115,7 @@ func receiveTests[Tx any]() []storeTest[Tx] {
 			r.expect(lease, "a")
 			r.quiet(lease)
 		}},
+		{name: "interrupted it loses nothing", run: interruptedReceive[Tx]},
 		{name: "while another goroutine settles", run: receiveBesideSettle[Tx]},
 		{name: "a retry put off is not handed out by a Receive under way", run: putOffBesideReceive[Tx]},
 	}
@@ -174,6 +174,38 @@ func receiveBesideSettle[Tx any](r *storeRig[Tx]) {
 	r.quiet(r.acquire())
 }
 
+// interruptedReceive cuts Receive short again and again, somewhere in its work:
+// every message of the log and of the parked set still comes, once.
+func interruptedReceive[Tx any](r *storeRig[Tx]) {
+	const half = 150
+	r.enqueue(messages("", numbered(half)...)...)
+	lease := r.acquire()
+	var outcomes []relay.Outcome
+	for _, d := range r.take(lease, half) {
+		outcomes = append(outcomes, retrying(d, 0))
+	}
+	r.settle(lease, outcomes...)
+	r.enqueue(messages("", numbered(2 * half)[half:]...)...)
+
+	began := time.Now()
+	r.receive(lease, 1)
+	whole := max(time.Since(began), 100*time.Microsecond) // how long one Receive takes here
+	seen, end := 1, time.Now().Add(patience)
+	for try := 0; seen < 2*half; try++ {
+		if time.Now().After(end) {
+			r.tb.Fatalf("%d of %d came", seen, 2*half)
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, whole*time.Duration(1+try%40)/20)
+		got, err := lease.Receive(ctx, 3)
+		cancel()
+		if err != nil && (!errors.Is(err, context.DeadlineExceeded) || len(got) > 0) {
+			r.tb.Fatalf("Receive returned %v, %v", names(got), err)
+		}
+		seen += len(got)
+	}
+	r.quiet(lease)
+}
+
 // putOffBesideReceive has messages that are due retried in an hour, while a
 // Receive is looking for due ones all the time: none comes a second time.
 func putOffBesideReceive[Tx any](r *storeRig[Tx]) {
@@ -225,91 +257,5 @@ func putOffBesideReceive[Tx any](r *storeRig[Tx]) {
 	}
 	if len(seen) != total {
 		r.tb.Errorf("%d of %d came once", len(seen), total)
-	}
-}
-
-// parkedTests: what waits keeps what it had, and comes back when it may.
-func parkedTests[Tx any]() []storeTest[Tx] {
-	same := func(r *storeRig[Tx], got relay.Delivery, want relay.Delivery, attempts int) {
-		r.tb.Helper()
-		if diff := differ(want.Message, got.Message); diff != "" {
-			r.tb.Fatalf("a parked message came back changed:\n%s", diff)
-		}
-		if !got.Parked || got.State != outbox.StatePending || got.Attempts != attempts || got.Seq != want.Seq {
-			r.tb.Fatalf("it came as state %q, parked %v, %d attempts, number %d; want pending, parked, %d, %d",
-				got.State, got.Parked, got.Attempts, got.Seq, attempts, want.Seq)
-		}
-	}
-	return []storeTest[Tx]{
-		{name: "a retried message comes back whole, with its attempts", run: func(r *storeRig[Tx]) {
-			m := message("k", "a")
-			m.ContentType, m.Headers = "text/plain", map[string]string{"traceparent": "00-ab-cd-01", "nul": "\x00", "empty": "", "🐎": "ü\nx"}
-			m.Payload = []byte{0, 255, '\n', 0}
-			r.enqueue(m)
-			lease := r.acquire()
-			first := r.expect(lease, "a")[0]
-			r.settle(lease, retrying(first, 0))
-			again := r.expect(lease, "a")[0]
-			same(r, again, first, 1)
-			r.settle(lease, retrying(again, 0))
-			r.close(lease)
-			lease = r.acquireFrom(r.second(), owner("two"))
-			again = r.expect(lease, "a")[0]
-			same(r, again, first, 2)
-			r.settle(lease, sent(again)...)
-			r.quiet(lease)
-			r.quiet(r.acquire(owner("two")))
-		}},
-		{name: "a parked message received and not settled comes again", run: func(r *storeRig[Tx]) {
-			r.enqueue(messages("k", "a")...)
-			lease := r.acquire()
-			first := r.expect(lease, "a")[0]
-			r.settle(lease, retrying(first, 0))
-			r.expect(lease, "a")
-			r.quiet(lease)
-			same(r, r.expect(r.acquire(), "a")[0], first, 1)
-		}},
-		{name: "failed, expired and sent ones do not come back", run: func(r *storeRig[Tx]) {
-			r.enqueue(messages("", numbered(6)...)...)
-			lease := r.acquire()
-			got := r.expect(lease, numbered(6)...)
-			r.settle(lease, failed(got[0]), as(outbox.StateExpired, got[1])[0], sent(got[2])[0],
-				retrying(got[3], 0), retrying(got[4], 0), retrying(got[5], 0))
-			parked := r.take(lease, 3)
-			r.settle(lease, failed(parked[0]), as(outbox.StateExpired, parked[1])[0], sent(parked[2])[0])
-			r.quiet(lease)
-			fresh := r.acquire()
-			r.closedKeys(fresh, nil)
-			r.quiet(fresh)
-		}},
-		{name: "a blocked message comes whole once its key opens", run: func(r *storeRig[Tx]) {
-			m := message("k", "b")
-			m.Headers = map[string]string{"n": "9223372036854775807"}
-			r.enqueue(message("k", "a"), m)
-			lease := r.acquire()
-			got := r.expect(lease, "a", "b")
-			r.settle(lease, retrying(got[0], 0), blocked(got[1])[0])
-			a := r.expect(lease, "a")
-			r.quiet(lease)
-			r.settle(lease, sent(a...)...)
-			b := r.expect(lease, "b")[0]
-			same(r, b, got[1], 0)
-			r.settle(lease, retrying(b, 0))
-			same(r, r.expect(lease, "b")[0], got[1], 1)
-		}},
-		{name: "everything of one settle or nothing", run: func(r *storeRig[Tx]) {
-			r.enqueue(messages("k", "a")...)
-			r.enqueue(messages("other", "b")...)
-			lease := r.acquire()
-			got := r.expect(lease, "a", "b")
-			ctx, cancel := context.WithCancel(r.ctx)
-			cancel()
-			if err := lease.Settle(ctx, []relay.Outcome{retrying(got[0], 0), sent(got[1])[0]}); err == nil {
-				r.tb.Fatalf("Settle with a cancelled context succeeded")
-			}
-			fresh := r.acquire()
-			r.expect(fresh, "a", "b")
-			r.closedKeys(fresh, nil)
-		}},
 	}
 }

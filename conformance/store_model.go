@@ -16,7 +16,7 @@ import (
 func modelTests[Tx any]() []storeTest[Tx] {
 	return []storeTest[Tx]{{name: "random histories of one shard", alone: true, run: func(r *storeRig[Tx]) {
 		var runs atomic.Int64
-		properties(r.t, 30, 1000, func(t *rapid.T) {
+		properties(r.t, 20, 1000, func(t *rapid.T) {
 			run := runs.Add(1)
 			m := &modelRun[Tx]{storeRig: r.in(t), t: t, topic: fmt.Sprint("topic", run), route: fmt.Sprint("route", run)}
 			m.open(false)
