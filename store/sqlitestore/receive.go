@@ -30,7 +30,8 @@ const (
 // found is what one look brought.
 type found struct {
 	deliveries []relay.Delivery
-	// again: look again at once, since there was something, just not for us.
+	// again: look again at once, since there was something, but of other topics,
+	// or a settle came between.
 	again bool
 	// due is how long until a parked message falls due; negative: none will.
 	due time.Duration
@@ -101,58 +102,61 @@ func (l *lease) wait(ctx context.Context, before mark, due time.Duration) error 
 }
 
 // look takes what is there now. The parked set and the log take turns in being
-// first, so that neither keeps the other waiting for long.
-func (l *lease) look(ctx context.Context, max int) (found, error) {
+// first, so that neither keeps the other waiting for long. What the first one
+// gave is handed out even if the second one fails.
+func (l *lease) look(ctx context.Context, limit int) (found, error) {
+	first, second := l.lookLog, l.lookParked
 	l.parkedFirst = !l.parkedFirst
 	if l.parkedFirst {
-		got, err := l.lookParked(ctx, max)
-		if err != nil || len(got.deliveries) == max {
-			return got, err
-		}
-		more, again, err := l.lookLog(ctx, max-len(got.deliveries))
-		got.deliveries = append(got.deliveries, more...)
-		got.again = got.again || again
+		first, second = second, first
+	}
+	got, err := first(ctx, limit)
+	if err != nil || len(got.deliveries) == limit {
 		return got, err
 	}
-	first, again, err := l.lookLog(ctx, max)
-	if err != nil || len(first) == max {
-		return found{deliveries: first}, err
+	more, err := second(ctx, limit-len(got.deliveries))
+	if err != nil && len(got.deliveries) > 0 {
+		return got, nil // the next look will meet the error
 	}
-	got, err := l.lookParked(ctx, max-len(first))
-	got.deliveries = append(first, got.deliveries...)
-	got.again = got.again || again
-	return got, err
+	return found{
+		deliveries: append(got.deliveries, more.deliveries...),
+		again:      got.again || more.again,
+		due:        max(got.due, more.due), // the log knows none,
+	}, err
 }
 
 // lookLog reads messages of the log: first what was unsettled when the lease was
-// taken, then what is new. again: there were only messages of other topics.
-func (l *lease) lookLog(ctx context.Context, max int) (ds []relay.Delivery, again bool, err error) {
+// taken, then what is new.
+func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 	l.mu.Lock()
 	backlog, pos := l.backlog.Clone(), l.pos
 	l.mu.Unlock()
 
-	limit := min(max, pageSize)
+	limit = min(limit, pageSize)
 	if backlog.Empty() {
 		rows, err := l.readMessages(ctx, nil, l.sql.readNew, pos, limit)
 		if err != nil || len(rows) == 0 {
-			return nil, false, err
+			return found{due: -1}, err
 		}
-		ds = l.advance(rows)
-		return ds, len(ds) == 0, nil
+		ds := l.advance(rows)
+		return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 	}
-	var rows []relay.Delivery
+	var (
+		rows []relay.Delivery
+		err  error
+	)
 	last := pos
 	for _, r := range backlog.Ranges() {
 		if rows, err = l.readMessages(ctx, rows, l.sql.readRange, r.First, r.Last, limit-len(rows)); err != nil {
-			return nil, false, err
+			return found{}, err
 		}
 		if len(rows) == limit {
 			last = rows[limit-1].Seq
 			break
 		}
 	}
-	ds = l.catchUp(rows, last)
-	return ds, len(ds) == 0, nil
+	ds := l.catchUp(rows, last)
+	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 }
 
 // advance moves pos over new rows and returns those whose topic matches.
@@ -204,12 +208,12 @@ const (
 
 // lookParked takes parked messages that are due and that this lease has not in
 // hand already.
-func (l *lease) lookParked(ctx context.Context, max int) (found, error) {
+func (l *lease) lookParked(ctx context.Context, limit int) (found, error) {
 	l.mu.Lock()
 	settles := l.settles
 	l.mu.Unlock()
 
-	arrivals, err := l.dueArrivals(ctx, min(max, pageSize))
+	arrivals, err := l.dueArrivals(ctx, min(limit, pageSize))
 	if err != nil {
 		return found{}, err
 	}
