@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider/internal/pgtest"
+	"github.com/postrider/postrider/internal/testsize"
 )
 
 // table reads the table that the demo prints.
@@ -40,6 +41,7 @@ func (o outcome) expect(t testing.TB, n int) {
 var delays = regexp.MustCompile(`commit to fulfilled +p50 \d+\.\d ms, p99 \d+\.\d ms`)
 
 func TestDemo(t *testing.T) {
+	orders := testsize.Pick(50, 200)
 	env := environment(t)
 	for name, args := range map[string][]string{
 		"SQLite":          nil,
@@ -47,8 +49,8 @@ func TestDemo(t *testing.T) {
 		"PostgreSQL auto": {"--postgres", "auto"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := run(t, env, "orders", append([]string{"demo", "--orders", "200", "--exit"}, args...)...)
-			got.expect(t, 200)
+			got := run(t, env, "orders", append([]string{"demo", "--orders", strconv.Itoa(orders), "--exit"}, args...)...)
+			got.expect(t, orders)
 			if !delays.MatchString(got.stdout) {
 				t.Errorf("no delays in\n%s", got.stdout)
 			}
