@@ -1,0 +1,62 @@
+package sqs_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postrider/postrider/broker/sqsbroker"
+	"github.com/postrider/postrider/outbox"
+)
+
+// BenchmarkPublish sends batches of 100 with four requests at a time, straight
+// to the emulator.
+func BenchmarkPublish(b *testing.B) {
+	r := newRig(b)
+	p := r.publisher(sqsbroker.PublisherConfig{Client: r.direct, Queue: r.queue("", nil)})
+	msgs := orders(b, 100)
+	for b.Loop() {
+		for _, result := range p.Publish(b.Context(), msgs) {
+			if result.Err != nil {
+				b.Fatal(result.Err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N*len(msgs))/b.Elapsed().Seconds(), "messages/s")
+}
+
+// BenchmarkConsume receives, handles and deletes 5000 messages with the
+// default settings.
+func BenchmarkConsume(b *testing.B) {
+	r := newRig(b)
+	queue := r.queue("", nil)
+	p := r.publisher(sqsbroker.PublisherConfig{Client: r.direct, Queue: queue})
+	msgs := orders(b, 5000)
+	for b.Loop() {
+		b.StopTimer()
+		p.Publish(b.Context(), msgs)
+		ctx, cancel := context.WithCancel(b.Context())
+		var handled atomic.Int64
+		c := r.consumer(sqsbroker.ConsumerConfig{Client: r.direct, Queue: queue})
+		b.StartTimer()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err := c.Consume(ctx, func(context.Context, outbox.Message) error {
+				if handled.Add(1) == int64(len(msgs)) {
+					cancel()
+				}
+				return nil
+			})
+			if err != nil {
+				b.Error(err)
+			}
+		})
+		wg.Wait()
+		cancel()
+		if n := r.mustLeft(queue); n != 0 {
+			b.Fatalf("%d messages are left", n)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(msgs))/b.Elapsed().Seconds(), "messages/s")
+}
