@@ -177,31 +177,42 @@ func receiveBesideSettle[Tx any](r *storeRig[Tx]) {
 // interruptedReceive cuts Receive short again and again, somewhere in its work:
 // every message of the log and of the parked set still comes, once.
 func interruptedReceive[Tx any](r *storeRig[Tx]) {
-	const half = 150
-	r.enqueue(messages("", numbered(half)...)...)
+	const total = 240
 	lease := r.acquire()
-	var outcomes []relay.Outcome
-	for _, d := range r.take(lease, half) {
-		outcomes = append(outcomes, retrying(d, 0))
-	}
-	r.settle(lease, outcomes...)
-	r.enqueue(messages("", numbered(2 * half)[half:]...)...)
-
-	began := time.Now()
-	r.receive(lease, 1)
-	whole := max(time.Since(began), 100*time.Microsecond) // how long one Receive takes here
-	seen, end := 1, time.Now().Add(patience)
-	for try := 0; seen < 2*half; try++ {
+	all := numbered(total)
+	enqueued, seen, parked := 0, 0, 0
+	// The time given wanders around what a Receive takes here.
+	allowed, end := 100*time.Microsecond, time.Now().Add(patience)
+	for seen < total || parked < total {
 		if time.Now().After(end) {
-			r.tb.Fatalf("%d of %d came", seen, 2*half)
+			r.tb.Fatalf("%d of %d came from the log, %d of them a second time from the parked set", seen, total, parked)
 		}
-		ctx, cancel := context.WithTimeout(r.ctx, whole*time.Duration(1+try%40)/20)
-		got, err := lease.Receive(ctx, 3)
+		if enqueued < total { // a few at a time: one look finds less than it may
+			r.enqueue(messages("", all[enqueued:enqueued+2]...)...)
+			enqueued += 2
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, allowed)
+		got, err := lease.Receive(ctx, 50)
 		cancel()
-		if err != nil && (!errors.Is(err, context.DeadlineExceeded) || len(got) > 0) {
-			r.tb.Fatalf("Receive returned %v, %v", names(got), err)
+		if err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) || len(got) > 0 {
+				r.tb.Fatalf("Receive returned %v, %v", names(got), err)
+			}
+			allowed = min(allowed*5/4+time.Microsecond, time.Second)
+			continue
 		}
-		seen += len(got)
+		allowed = allowed * 2 / 3
+		var outcomes []relay.Outcome
+		for _, d := range got {
+			if d.Parked {
+				parked++
+				outcomes = append(outcomes, sent(d)...)
+			} else {
+				seen++
+				outcomes = append(outcomes, retrying(d, 0))
+			}
+		}
+		r.settle(lease, outcomes...)
 	}
 	r.quiet(lease)
 }
