@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/awsmsg"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -22,6 +23,14 @@ type ConsumerConfig struct {
 	Client *sqs.Client
 	// Queue is a name, URL or ARN; required.
 	Queue string
+	// Envelope says that the queue is subscribed to an SNS topic without raw
+	// message delivery: then the body is not the payload but a JSON object of
+	// SNS with the payload and the attributes in it, and a message whose body
+	// is no such object cannot be decoded. It is not guessed, because whoever
+	// can choose a payload could write such an object. Messages with a
+	// postrider-id among their own attributes came raw and are taken as they
+	// are, so raw delivery can be switched on while messages wait.
+	Envelope bool
 	// Handlers is the most messages that are handled at the same time; nothing
 	// else is received. 0: 20.
 	Handlers int
@@ -180,7 +189,7 @@ func (c *Consumer) receive(ctx context.Context, url string, n int) ([]types.Mess
 		},
 	}, callOptions)
 	if err != nil {
-		return nil, classify(ctx, fmt.Errorf("sqsbroker: receive from queue %q: %w", c.queue.name, err))
+		return nil, awsmsg.Classify(ctx, fmt.Errorf("sqsbroker: receive from queue %q: %w", c.queue.name, err))
 	}
 	return out.Messages, nil
 }

@@ -1,123 +1,84 @@
 package sqsbroker
 
 import (
-	"encoding/base64"
-	"encoding/json"
+	"crypto/md5"
+	"encoding/hex"
 	"errors"
-	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/google/uuid"
 
+	"github.com/postrider/postrider/internal/awsmsg"
 	"github.com/postrider/postrider/outbox"
 )
 
-// foreignIDs is the name space of the ids made from SQS message ids that are
+// foreignIDs is the name space of the ids made from message ids of AWS that are
 // not UUIDs themselves. It must never change, or messages are handled twice.
 var foreignIDs = uuid.MustParse("b7a4c2d1-5d0e-5f0a-9a54-6f1a5f3d3c11")
 
-// decode makes the Message that was enqueued of what SQS handed out. queue is
-// the topic of messages that name none.
+// decode makes the Message that was enqueued of what SQS handed out.
 //
 // Messages that others put into the queue are welcome: without postrider-id
-// the SQS message id, which all deliveries of a message share, is the id; the
-// group id is the key; every attribute is a header, binary ones in base64
-// unless they are UTF-8.
-func decode(in *types.Message, queue string) (outbox.Message, error) {
-	attrs := in.MessageAttributes
-	m := outbox.Message{
-		Topic:       text(attrs[attrTopic]),
-		Key:         text(attrs[attrKey]),
-		Type:        text(attrs[attrType]),
-		ContentType: text(attrs[attrContentType]),
+// the message id of SQS (or of SNS, in an envelope), which all deliveries of a
+// message share, is the id; the group id is the key; the queue's name is the
+// topic; every attribute is a header, binary ones in base64 unless they are
+// UTF-8.
+func (c *Consumer) decode(in *types.Message) (outbox.Message, error) {
+	body, attrs, id := aws.ToString(in.Body), attributesOf(in), aws.ToString(in.MessageId)
+	if !sameBody(body, in.MD5OfBody) {
+		return outbox.Message{}, errors.New("body: it is not the one that SQS made the checksum of")
 	}
-	var errs []error
-	var err error
-	if id, ok := attrs[attrID]; ok {
-		if m.ID, err = uuid.Parse(text(id)); err != nil {
-			errs = append(errs, fmt.Errorf("attribute %s: %w", attrID, err))
+	if _, raw := attrs[awsmsg.AttrID]; c.cfg.Envelope && !raw {
+		e, err := openEnvelope(body)
+		if err != nil {
+			return outbox.Message{}, err
 		}
-	} else {
-		m.ID = foreignID(aws.ToString(in.MessageId))
+		body, attrs, id = e.message, e.attrs, e.id
+	}
+	m, err := awsmsg.Decode(body, attrs)
+	if err != nil {
+		return m, err
+	}
+	if _, ours := attrs[awsmsg.AttrID]; !ours {
+		m.ID = foreignID(id)
 		if m.Key == "" {
 			m.Key = in.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]
 		}
 	}
 	if m.Topic == "" {
-		m.Topic = queue
+		m.Topic = c.queue.name
 	}
-	if !sameBody(in.Body, in.MD5OfBody) {
-		errs = append(errs, errors.New("body: it is not the one that SQS made the checksum of"))
-	}
-	if m.Payload, err = decodeBody(aws.ToString(in.Body), text(attrs[attrEncoding])); err != nil {
-		errs = append(errs, err)
-	}
-	if m.Headers, err = decodeHeaders(attrs); err != nil {
-		errs = append(errs, err)
-	}
-	return m, errors.Join(errs...)
+	return m, nil
 }
 
-func foreignID(sqsID string) uuid.UUID {
-	if id, err := uuid.Parse(sqsID); err == nil {
+func foreignID(awsID string) uuid.UUID {
+	if id, err := uuid.Parse(awsID); err == nil {
 		return id
 	}
-	return uuid.NewSHA1(foreignIDs, []byte(sqsID))
+	return uuid.NewSHA1(foreignIDs, []byte(awsID))
 }
 
-func decodeBody(body, encoding string) ([]byte, error) {
-	switch encoding {
-	case "", string(Raw):
-		return []byte(body), nil
-	case encodingEmpty:
-		return []byte{}, nil
-	case string(Base64):
-		payload, err := base64.StdEncoding.DecodeString(body)
-		if err != nil {
-			return nil, fmt.Errorf("body: %w", err)
-		}
-		return payload, nil
-	default:
-		return nil, fmt.Errorf("attribute %s: %q is not known", attrEncoding, encoding)
+func sameBody(body string, sum *string) bool {
+	if sum == nil {
+		return true
 	}
+	own := md5.Sum([]byte(body)) // the checksum that SQS gives
+	return hex.EncodeToString(own[:]) == *sum
 }
 
-func decodeHeaders(attrs map[string]types.MessageAttributeValue) (map[string]string, error) {
-	if object, ok := attrs[attrHeaders]; ok {
-		var headers map[string]string
-		if err := json.Unmarshal([]byte(text(object)), &headers); err != nil {
-			return nil, fmt.Errorf("attribute %s: %w", attrHeaders, err)
-		}
-		return headers, nil
+func attributesOf(in *types.Message) map[string]awsmsg.Attribute {
+	attrs := make(map[string]awsmsg.Attribute, len(in.MessageAttributes))
+	for name, v := range in.MessageAttributes {
+		attrs[name] = attribute(v)
 	}
-	var headers map[string]string
-	for name, v := range attrs {
-		if reserved(name) {
-			continue
-		}
-		if headers == nil {
-			headers = make(map[string]string, len(attrs))
-		}
-		headers[name] = headerText(v)
-	}
-	return headers, nil
+	return attrs
 }
 
-// text is the value of an attribute, whichever type holds it.
-func text(v types.MessageAttributeValue) string {
-	if strings.HasPrefix(aws.ToString(v.DataType), typeBinary) {
-		return string(v.BinaryValue)
+func attribute(v types.MessageAttributeValue) awsmsg.Attribute {
+	if strings.HasPrefix(aws.ToString(v.DataType), awsmsg.TypeBinary) {
+		return awsmsg.Attribute{Value: string(v.BinaryValue), Binary: true}
 	}
-	return aws.ToString(v.StringValue)
-}
-
-func headerText(v types.MessageAttributeValue) string {
-	s := text(v)
-	if !utf8.ValidString(s) {
-		return base64.StdEncoding.EncodeToString([]byte(s))
-	}
-	return s
+	return awsmsg.Attribute{Value: aws.ToString(v.StringValue)}
 }

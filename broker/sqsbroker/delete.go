@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/postrider/postrider/internal/awsmsg"
 )
 
 // deleter deletes handled messages in batches, until the channel is closed and
@@ -67,7 +69,7 @@ func (s *session) deleteOnce(batch []*hold) (left []*hold, err error) {
 	}
 	out, err := s.cfg.Client.DeleteMessageBatch(ctx, in, callOptions)
 	if err != nil {
-		return batch, classify(ctx, fmt.Errorf("sqsbroker: delete from queue %q: %w", s.queue.name, err))
+		return batch, awsmsg.Classify(ctx, fmt.Errorf("sqsbroker: delete from queue %q: %w", s.queue.name, err))
 	}
 	done := make([]bool, len(batch))
 	finish := func(id *string) *hold {
@@ -84,9 +86,9 @@ func (s *session) deleteOnce(batch []*hold) (left []*hold, err error) {
 	}
 	err = fmt.Errorf("sqsbroker: queue %q answered a deletion without a word on some messages", s.queue.name)
 	for _, failed := range out.Failed {
-		refusal := newEntryError(failed)
-		if !receiptRefused(refusal.code) {
-			err = classifyEntry(fmt.Errorf("sqsbroker: queue %q refused to delete a message: %w", s.queue.name, refusal), len(out.Successful) > 0)
+		refusal := entryError(failed)
+		if !receiptRefused(refusal.Code) {
+			err = awsmsg.ClassifyEntry(fmt.Errorf("sqsbroker: queue %q refused to delete a message: %w", s.queue.name, refusal), len(out.Successful) > 0)
 			continue
 		}
 		if h := finish(failed.Id); h != nil {
@@ -107,7 +109,7 @@ func (s *session) deleteOnce(batch []*hold) (left []*hold, err error) {
 
 // receiptRefused: the handle has expired or a later delivery has replaced it.
 func receiptRefused(code string) bool {
-	switch bareCode(code) {
+	switch awsmsg.BareCode(code) {
 	case "ReceiptHandleIsInvalid", "InvalidIdFormat", "InvalidParameterValue":
 		return true
 	}

@@ -41,6 +41,11 @@
 // hexadecimal SHA-256 of the key; without a key it is the message id, so that
 // nothing waits for anything. The deduplication id is the message id.
 //
+// # Queues subscribed to an SNS topic
+//
+// With raw message delivery a message that snsbroker published comes out as
+// one that was sent to the queue itself. Without it set ConsumerConfig.Envelope.
+//
 // # Endpoint and credentials
 //
 // The client is the caller's, with its credentials, region and retries (the

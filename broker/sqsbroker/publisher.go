@@ -2,18 +2,14 @@ package sqsbroker
 
 import (
 	"context"
-	"crypto/md5"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/postrider/postrider/internal/awsmsg"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -37,47 +33,32 @@ type PublisherConfig struct {
 }
 
 // Publisher sends messages to SQS. It implements outbox.Publisher.
-type Publisher struct {
-	cfg  PublisherConfig
-	dest *destinations
-}
+type Publisher struct{ sender awsmsg.Sender }
 
 var _ outbox.Publisher = (*Publisher)(nil)
 
 // NewPublisher reports all problems of the configuration together. It sends
 // nothing: the queue is looked up by the first Publish.
 func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
-	var errs []error
+	var errs [5]error
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("no client is given"))
+		errs[0] = errors.New("no client is given")
 	}
-	dest, err := newDestinations(cfg.Client, cfg.Queue)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	switch cfg.Encoding {
-	case "":
-		cfg.Encoding = Raw
-	case Raw, Base64:
-	default:
-		errs = append(errs, fmt.Errorf("encoding %q is not known: use %q or %q", cfg.Encoding, Raw, Base64))
-	}
-	switch {
-	case cfg.Concurrency < 0:
-		errs = append(errs, fmt.Errorf("concurrency %d is negative", cfg.Concurrency))
-	case cfg.Concurrency == 0:
-		cfg.Concurrency = 4
-	}
+	s := awsmsg.Sender{Package: "sqsbroker", Service: "SQS", Kind: "queue", Broker: newQueues(cfg.Client)}
+	s.Template, errs[1] = awsmsg.NewTemplate(s.Kind, cfg.Queue, checkQueue)
+	s.Encoding, errs[2] = awsmsg.CheckEncoding(cfg.Encoding)
+	s.Concurrency, errs[3] = awsmsg.CheckConcurrency(cfg.Concurrency)
 	switch {
 	case cfg.MaxBytes < 0 || cfg.MaxBytes > MaxBatchBytes:
-		errs = append(errs, fmt.Errorf("at most %d bytes: SQS takes 1 to %d", cfg.MaxBytes, MaxBatchBytes))
+		errs[4] = fmt.Errorf("at most %d bytes: SQS takes 1 to %d", cfg.MaxBytes, MaxBatchBytes)
 	case cfg.MaxBytes == 0:
 		cfg.MaxBytes = MaxBatchBytes
 	}
-	if err := errors.Join(errs...); err != nil {
+	s.MessageBytes, s.RequestBytes = cfg.MaxBytes, cfg.MaxBytes
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("sqsbroker: publisher: %w", err)
 	}
-	return &Publisher{cfg: cfg, dest: dest}, nil
+	return &Publisher{sender: s}, nil
 }
 
 // Publish implements outbox.Publisher. One refused entry never affects its
@@ -88,253 +69,54 @@ func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 // other's acknowledgement. Those behind one that is to be tried again are not
 // sent and get its class; a permanent failure holds nobody up.
 func (p *Publisher) Publish(ctx context.Context, msgs []outbox.Message) []outbox.Result {
-	call := &publishing{
-		Publisher: p,
-		msgs:      msgs,
-		results:   make([]outbox.Result, len(msgs)),
-		slots:     make(chan struct{}, p.cfg.Concurrency),
-	}
-	byQueue := map[string][]int{}
-	for i := range msgs {
-		queue, err := p.dest.expand(&msgs[i])
-		if err != nil {
-			call.results[i].Err = outbox.Permanent(fmt.Errorf("sqsbroker: %w", err))
-			continue
+	return p.sender.Publish(ctx, msgs)
+}
+
+// Send implements awsmsg.Broker.
+func (q *queues) Send(ctx context.Context, url string, entries []awsmsg.Entry) (awsmsg.Answer, error) {
+	in := &sqs.SendMessageBatchInput{QueueUrl: aws.String(url), Entries: make([]types.SendMessageBatchRequestEntry, len(entries))}
+	sent := make(map[string]string, len(entries)) // bodies by the entry's id
+	for i, e := range entries {
+		id := awsmsg.EntryID(i)
+		sent[*id] = e.Body
+		in.Entries[i] = types.SendMessageBatchRequestEntry{
+			Id: id, MessageBody: aws.String(e.Body), MessageAttributes: make(map[string]types.MessageAttributeValue, len(e.Attrs)),
 		}
-		byQueue[queue] = append(byQueue[queue], i)
-	}
-	var wg sync.WaitGroup
-	for queue, indices := range byQueue {
-		wg.Go(func() { call.toQueue(ctx, queue, indices) })
-	}
-	wg.Wait()
-	return call.results
-}
-
-// publishing is one call of Publish. Each result is written by one goroutine.
-type publishing struct {
-	*Publisher
-	msgs    []outbox.Message
-	results []outbox.Result
-	slots   chan struct{}
-}
-
-// item is one message on its way.
-type item struct {
-	index int
-	entry types.SendMessageBatchRequestEntry
-	size  int
-}
-
-func (it *item) group() string { return aws.ToString(it.entry.MessageGroupId) }
-
-func (c *publishing) toQueue(ctx context.Context, queue string, indices []int) {
-	fifo := strings.HasSuffix(queue, ".fifo")
-	items := make([]item, 0, len(indices))
-	for _, i := range indices {
-		it, err := c.prepare(i, fifo)
-		if err != nil {
-			c.results[i].Err = outbox.Permanent(fmt.Errorf("sqsbroker: queue %q: %w", queue, err))
-			continue
+		for name, a := range e.Attrs {
+			in.Entries[i].MessageAttributes[name] = attributeValue(a)
 		}
-		items = append(items, it)
+		if e.GroupID != "" {
+			in.Entries[i].MessageGroupId, in.Entries[i].MessageDeduplicationId = aws.String(e.GroupID), aws.String(e.DeduplicationID)
+		}
 	}
-	if len(items) == 0 {
-		return
-	}
-	if !c.acquire(ctx) {
-		c.failAll(items, ended(ctx, fmt.Errorf("sqsbroker: nothing sent to queue %q: %w", queue, ctx.Err())))
-		return
-	}
-	url, err := c.dest.resolve(ctx, queue)
-	c.release()
+	out, err := q.client.SendMessageBatch(ctx, in, callOptions)
 	if err != nil {
-		c.failAll(items, err)
-		return
+		return awsmsg.Answer{}, err
 	}
-	to := target{queue: queue, url: url}
-	if !fifo {
-		c.sendAll(ctx, to, items)
-		return
-	}
-	for wave := range waves(items) {
-		c.sendAll(ctx, to, c.behindFailures(wave, items))
-	}
-}
-
-type target struct{ queue, url string }
-
-func (c *publishing) prepare(i int, fifo bool) (item, error) {
-	m := &c.msgs[i]
-	e, err := encode(m, c.cfg.Encoding)
-	if err != nil {
-		return item{}, err
-	}
-	if e.size > c.cfg.MaxBytes {
-		return item{}, fmt.Errorf("message has %d bytes with its attributes, at most %d are allowed: store the payload elsewhere and send a reference", e.size, c.cfg.MaxBytes)
-	}
-	it := item{index: i, size: e.size, entry: types.SendMessageBatchRequestEntry{
-		MessageBody:       aws.String(e.body),
-		MessageAttributes: e.attrs,
-	}}
-	if fifo {
-		it.entry.MessageGroupId = aws.String(groupID(m))
-		it.entry.MessageDeduplicationId = aws.String(m.ID.String())
-	}
-	return it, nil
-}
-
-// waves yields the first message of each group, then the second, and so on.
-func waves(items []item) func(yield func([]item) bool) {
-	return func(yield func([]item) bool) {
-		for rest := items; len(rest) > 0; {
-			seen := map[string]bool{}
-			var wave, later []item
-			for _, it := range rest {
-				if group := it.group(); !seen[group] {
-					seen[group] = true
-					wave = append(wave, it)
-				} else {
-					later = append(later, it)
-				}
-			}
-			if !yield(wave) {
-				return
-			}
-			rest = later
-		}
-	}
-}
-
-// behindFailures answers the messages that have one of their group before them
-// which is still to be sent, and returns the others. A permanent failure is
-// nothing to wait for.
-func (c *publishing) behindFailures(wave, all []item) []item {
-	unsent := map[string]error{}
-	for _, it := range all {
-		err := c.results[it.index].Err
-		if err != nil && outbox.ClassOf(err) != outbox.ClassPermanent && unsent[it.group()] == nil {
-			unsent[it.group()] = err
-		}
-	}
-	var free []item
-	for _, it := range wave {
-		if err := unsent[it.group()]; err != nil {
-			c.results[it.index].Err = fmt.Errorf("sqsbroker: not sent, because an earlier message of its key was not: %w", err)
-			continue
-		}
-		free = append(free, it)
-	}
-	return free
-}
-
-// sendAll cuts the items into requests and sends them, several at a time.
-func (c *publishing) sendAll(ctx context.Context, to target, items []item) {
-	var wg sync.WaitGroup
-	for len(items) > 0 {
-		n, bytes := 0, 0
-		for n < len(items) && n < MaxBatch && bytes+items[n].size <= c.cfg.MaxBytes {
-			bytes += items[n].size
-			n++
-		}
-		batch := items[:n]
-		items = items[n:]
-		wg.Go(func() {
-			if !c.acquire(ctx) {
-				c.failAll(batch, ended(ctx, fmt.Errorf("sqsbroker: nothing sent to queue %q: %w", to.queue, ctx.Err())))
-				return
-			}
-			defer c.release()
-			c.send(ctx, to, batch)
-		})
-	}
-	wg.Wait()
-}
-
-// send makes one request, and one for each message where SQS refused all of
-// them for what may be in one.
-func (c *publishing) send(ctx context.Context, to target, batch []item) {
-	in := &sqs.SendMessageBatchInput{QueueUrl: aws.String(to.url), Entries: make([]types.SendMessageBatchRequestEntry, len(batch))}
-	for i := range batch {
-		in.Entries[i] = batch[i].entry
-		in.Entries[i].Id = aws.String(strconv.Itoa(i))
-	}
-	out, err := c.cfg.Client.SendMessageBatch(ctx, in, callOptions)
-	switch {
-	case err == nil:
-		c.settle(to, batch, out)
-	case len(batch) > 1 && aboutContents(err):
-		for i := range batch {
-			c.send(ctx, to, batch[i:i+1])
-		}
-	default:
-		err = classify(ctx, fmt.Errorf("sqsbroker: send to queue %q: %w", to.queue, err))
-		c.failAll(batch, c.dest.missing(err))
-	}
-}
-
-func (c *publishing) settle(to target, batch []item, out *sqs.SendMessageBatchOutput) {
-	answered := make([]bool, len(batch))
-	position := func(id *string) int {
-		i, err := strconv.Atoi(aws.ToString(id))
-		if err != nil || i < 0 || i >= len(batch) {
-			return -1
-		}
-		return i
-	}
+	var answer awsmsg.Answer
 	for _, ok := range out.Successful {
-		i := position(ok.Id)
-		if i < 0 {
-			continue
+		s := awsmsg.Sent{ID: ok.Id, BrokerID: aws.ToString(ok.MessageId)}
+		if body, known := sent[aws.ToString(ok.Id)]; known && !sameBody(body, ok.MD5OfMessageBody) {
+			s.Err = fmt.Errorf("a body with the MD5 %s is not the one that was sent", *ok.MD5OfMessageBody)
 		}
-		answered[i] = true
-		result := &c.results[batch[i].index]
-		result.BrokerID = aws.ToString(ok.MessageId)
-		if !sameBody(batch[i].entry.MessageBody, ok.MD5OfMessageBody) {
-			result.Err = outbox.Retryable(fmt.Errorf("sqsbroker: queue %q acknowledged a body other than the one sent (MD5 %s)", to.queue, *ok.MD5OfMessageBody))
-		}
+		answer.Sent = append(answer.Sent, s)
 	}
 	for _, failed := range out.Failed {
-		i := position(failed.Id)
-		if i < 0 {
-			continue
-		}
-		answered[i] = true
-		var err error = newEntryError(failed)
-		err = classifyEntry(fmt.Errorf("sqsbroker: queue %q refused the message: %w", to.queue, err), len(out.Successful) > 0)
-		c.results[batch[i].index] = outbox.Result{Err: c.dest.missing(err)}
+		answer.Failed = append(answer.Failed, awsmsg.Failed{ID: failed.Id, Err: entryError(failed)})
 	}
-	for i := range batch {
-		if !answered[i] {
-			c.results[batch[i].index].Err = outbox.Retryable(fmt.Errorf("sqsbroker: queue %q answered the request without a word on this message", to.queue))
-		}
-	}
+	return answer, nil
 }
 
-func sameBody(body, sum *string) bool {
-	if sum == nil {
-		return true
+func attributeValue(a awsmsg.Attribute) types.MessageAttributeValue {
+	v := types.MessageAttributeValue{DataType: aws.String(a.DataType())}
+	if a.Binary {
+		v.BinaryValue = []byte(a.Value)
+	} else {
+		v.StringValue = aws.String(a.Value)
 	}
-	own := md5.Sum([]byte(*body)) // the checksum that SQS gives
-	return hex.EncodeToString(own[:]) == *sum
+	return v
 }
 
-func (c *publishing) failAll(items []item, err error) {
-	for _, it := range items {
-		c.results[it.index].Err = err
-	}
+func entryError(f types.BatchResultErrorEntry) *awsmsg.EntryError {
+	return &awsmsg.EntryError{Code: aws.ToString(f.Code), Message: aws.ToString(f.Message), SenderFault: f.SenderFault}
 }
-
-func (c *publishing) acquire(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	select {
-	case c.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (c *publishing) release() { <-c.slots }

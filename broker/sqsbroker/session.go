@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/awsmsg"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -186,8 +187,8 @@ func (h *hold) group() string {
 		return id
 	}
 	// Some emulators do not tell; the key is as good where there is one.
-	if key, ok := h.message.MessageAttributes[attrKey]; ok {
-		return text(key)
+	if key, ok := h.message.MessageAttributes[awsmsg.AttrKey]; ok {
+		return attribute(key).Value
 	}
 	return aws.ToString(h.message.MessageId)
 }
@@ -195,7 +196,7 @@ func (h *hold) group() string {
 // one handles one message. If that fails it is to come again after the delay.
 func (s *session) one(h *hold) (delay time.Duration, ok bool) {
 	count, _ := strconv.Atoi(h.message.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
-	m, err := decode(&h.message, s.queue.name)
+	m, err := s.decode(&h.message)
 	if err != nil {
 		s.cfg.Logger.ErrorContext(s.work, "message cannot be decoded; left to the dead-letter queue",
 			"queue", s.queue.name, "sqs_id", aws.ToString(h.message.MessageId), "receives", count, "error", err)
@@ -249,14 +250,14 @@ func (s *session) setVisibility(ctx context.Context, batch []*hold, d time.Durat
 	}
 	out, err := s.cfg.Client.ChangeMessageVisibilityBatch(ctx, in, callOptions)
 	if err != nil {
-		return classify(ctx, fmt.Errorf("sqsbroker: change the visibility of messages of queue %q: %w", s.queue.name, err))
+		return awsmsg.Classify(ctx, fmt.Errorf("sqsbroker: change the visibility of messages of queue %q: %w", s.queue.name, err))
 	}
 	if each == nil {
 		return nil
 	}
 	for _, failed := range out.Failed {
 		if i, err := strconv.Atoi(aws.ToString(failed.Id)); err == nil && i >= 0 && i < len(batch) {
-			each(batch[i], newEntryError(failed))
+			each(batch[i], entryError(failed))
 		}
 	}
 	return nil

@@ -58,16 +58,20 @@ var parts = map[string]part{
 	"conformance": {tests: true, ours: []string{"outbox", "relay", "inbox", "admin", "internal"}},
 
 	"internal":          {ours: []string{"outbox"}},
+	"internal/awsmsg":   {adapter: true, ours: []string{"outbox"}},
 	"internal/pgserver": {},
 	"internal/pgtest":   {tests: true, ours: []string{"internal/pgserver"}},
 	"internal/testsize": {tests: true},
 }
 
 // also are imports that an adapter may make besides its part's: the two readers
-// of PostgreSQL's log share its tables.
+// of PostgreSQL's log share its tables, the two services of AWS the look of a
+// message.
 var also = map[string][]string{
-	"source/poll": {"store/pgstore"},
-	"source/wal":  {"store/pgstore"},
+	"broker/sqsbroker": {"internal/awsmsg"},
+	"broker/snsbroker": {"internal/awsmsg"},
+	"source/poll":      {"store/pgstore"},
+	"source/wal":       {"store/pgstore"},
 }
 
 // forTests are the packages that only tests may import, and from which no test

@@ -1,15 +1,11 @@
-package sqsbroker
+package awsmsg
 
 import (
-	"crypto/md5"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
@@ -28,10 +24,10 @@ func order() outbox.Message {
 }
 
 // seen is the attributes as TYPE:VALUE.
-func seen(e encoded) map[string]string {
+func seen(e Encoded) map[string]string {
 	got := map[string]string{}
-	for name, v := range e.attrs {
-		got[name] = *v.DataType + ":" + text(v)
+	for name, a := range e.Attrs {
+		got[name] = a.DataType() + ":" + a.Value
 	}
 	return got
 }
@@ -79,7 +75,7 @@ func TestAttributes(t *testing.T) {
 	} {
 		m := order()
 		m.Headers = c.headers
-		e, err := encode(&m, Raw)
+		e, err := Encode(&m, Raw, "SQS")
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -87,30 +83,30 @@ func TestAttributes(t *testing.T) {
 		if diff := cmp.Diff(with(c.want), seen(e)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
-		if e.body != `{"n":1}` {
-			t.Errorf("%s: body %q", c.name, e.body)
+		if e.Body != `{"n":1}` {
+			t.Errorf("%s: body %q", c.name, e.Body)
 		}
 	}
 }
 
 func TestSizeCountsEverything(t *testing.T) {
 	m := outbox.Message{ID: testID, Topic: "orders", Payload: []byte("12345"), Headers: map[string]string{"é": "x"}}
-	e, err := encode(&m, Raw)
+	e, err := Encode(&m, Raw, "SQS")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := len("12345") + len("postrider-id"+"String") + 36 + len("postrider-topic"+"String"+"orders") +
 		len("postrider-headers"+"String"+`{"é":"x"}`)
-	if e.size != want {
-		t.Errorf("size %d, want %d", e.size, want)
+	if e.Size != want {
+		t.Errorf("size %d, want %d", e.Size, want)
 	}
 	m.Topic = "\x01"
-	if e, err = encode(&m, Base64); err != nil {
+	if e, err = Encode(&m, Base64, "SQS"); err != nil {
 		t.Fatal(err)
 	}
 	want += len("MTIzNDU=") - len("12345") + len("postrider-encoding"+"String"+"base64") - len("orders") + len("\x01")
-	if e.size != want {
-		t.Errorf("size %d in base64, want %d", e.size, want)
+	if e.Size != want {
+		t.Errorf("size %d in base64, want %d", e.Size, want)
 	}
 }
 
@@ -131,17 +127,17 @@ func TestRefusedTextNamesThePlace(t *testing.T) {
 	} {
 		m := order()
 		c.change(&m)
-		_, err := encode(&m, Raw)
+		_, err := Encode(&m, Raw, "SQS")
 		if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "encoding: base64") {
 			t.Errorf("%v, want %q and the remedy", err, c.says)
 		}
-		if _, err := encode(&m, Base64); err != nil {
+		if _, err := Encode(&m, Base64, "SQS"); err != nil {
 			t.Errorf("base64 mends it not: %v", err)
 		}
 	}
 	for _, fine := range []string{"\t\n\r ~", "\u007f\u0085\u2028", "\ud7ff\ue000\ufffd", "\U00010000\U0010FFFF", "🐎"} {
-		if err := checkText("payload", fine); err != nil {
-			t.Errorf("%q: %v", fine, err)
+		if r := firstRefused(fine); r != nil {
+			t.Errorf("%q: %+v", fine, r)
 		}
 	}
 }
@@ -153,15 +149,15 @@ func TestGroupID(t *testing.T) {
 		strings.Repeat("x", 129): false, "a b": false, "é": false, "\t": false, "\x7f": false,
 	} {
 		m := outbox.Message{ID: testID, Key: key}
-		got := groupID(&m)
+		got := GroupID(&m)
 		if (got == key) != same || len(got) > 128 || len(got) == 0 {
 			t.Errorf("key %q has group %q", key, got)
 		}
-		if again := groupID(&outbox.Message{Key: key}); again != got {
+		if again := GroupID(&outbox.Message{Key: key}); again != got {
 			t.Errorf("key %q has two groups", key)
 		}
 	}
-	if got := groupID(&outbox.Message{ID: testID}); got != testID.String() {
+	if got := GroupID(&outbox.Message{ID: testID}); got != testID.String() {
 		t.Errorf("no key: group %q", got)
 	}
 }
@@ -176,21 +172,19 @@ func TestAnyMessageSurvives(t *testing.T) {
 			Headers: rapid.MapOfN(rapid.OneOf(text, rapid.SampledFrom([]string{"traceparent", "EventType", "a", "b.c", "Amazon.x", "postrider-id"})).
 				Filter(func(s string) bool { return s != "" }), text, 0, 12).Draw(t, "headers"),
 		}
-		e, err := encode(&m, rapid.SampledFrom([]Encoding{Raw, Base64}).Draw(t, "encoding"))
+		e, err := Encode(&m, rapid.SampledFrom([]Encoding{Raw, Base64}).Draw(t, "encoding"), "SQS")
 		if err != nil {
 			return // TestRefusedTextNamesThePlace
 		}
-		if len(e.attrs) > MaxAttributes || e.body == "" || checkText("", e.body) != nil {
-			t.Fatalf("SQS refuses it: %d attributes, body %q", len(e.attrs), e.body)
+		if len(e.Attrs) > MaxAttributes || e.Body == "" || firstRefused(e.Body) != nil {
+			t.Fatalf("SQS refuses it: %d attributes, body %q", len(e.Attrs), e.Body)
 		}
-		for name, v := range e.attrs {
-			value := aws.ToString(v.StringValue)
-			if !validAttributeName(name) || value == "" && len(v.BinaryValue) == 0 || checkText("", value) != nil || !utf8.ValidString(value) {
-				t.Fatalf("SQS refuses the attribute %q: %q", name, value)
+		for name, a := range e.Attrs {
+			if !validAttributeName(name) || a.Value == "" || !a.Binary && (firstRefused(a.Value) != nil || !utf8.ValidString(a.Value)) {
+				t.Fatalf("SQS refuses the attribute %q: %+v", name, a)
 			}
 		}
-		sum := md5.Sum([]byte(e.body))
-		got, err := decode(&types.Message{Body: &e.body, MD5OfBody: aws.String(hex.EncodeToString(sum[:])), MessageAttributes: e.attrs}, "queue")
+		got, err := Decode(e.Body, e.Attrs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,20 +192,4 @@ func TestAnyMessageSurvives(t *testing.T) {
 			t.Fatalf("changed (-want +got):\n%s", diff)
 		}
 	})
-}
-
-func TestDecodeRefusesOtherBytes(t *testing.T) {
-	if _, err := decode(&types.Message{Body: aws.String("x"), MD5OfBody: aws.String("0"), MessageId: aws.String("m")}, "queue"); err == nil {
-		t.Error("a body with another checksum was taken")
-	}
-}
-
-func TestForeignID(t *testing.T) {
-	if got := foreignID(testID.String()); got != testID {
-		t.Errorf("the id of SQS became %v", got)
-	}
-	one, other := foreignID("not a uuid"), foreignID("nor this")
-	if one == other || one == uuid.Nil || one != foreignID("not a uuid") {
-		t.Errorf("%v, %v", one, other)
-	}
 }
