@@ -95,10 +95,13 @@ func (l *lease) checkTail(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if tail := tails[shard]; tail < l.pos {
+	l.mu.Lock()
+	pos := l.pos
+	l.mu.Unlock()
+	if tail := tails[shard]; tail < pos {
 		sequence := l.store.cfg.Schema.LogSequence(shard)
 		return fmt.Errorf("sequence %[1]s stands at %[2]d but route %[3]s has read to %[4]d: new messages would be taken for old ones; if it was set back by hand, SELECT setval('%[1]s', %[4]d)",
-			sequence, tail, l.reader.route, l.pos)
+			sequence, tail, l.reader.route, pos)
 	}
 	return nil
 }
@@ -144,13 +147,18 @@ func (l *lease) wait(ctx context.Context, max int) error {
 			return err
 		}
 	}
-	l.tail = tick.tails[l.reader.shard]
 	l.mu.Lock()
-	missing, back := !l.gaps.empty(), l.tail < l.pos
+	missing, behind := !l.gaps.empty(), tick.tails[l.reader.shard] < l.pos
 	l.mu.Unlock()
-	if back {
-		return errWentBack
+	if behind {
+		// The poll may have begun before the last page was read, for another
+		// lease; only a tail that is read now can show that numbers are gone.
+		if err := l.readPage(ctx, max); err != nil {
+			return err
+		}
+		return l.checkTail(ctx)
 	}
+	l.tail = tick.tails[l.reader.shard]
 	if missing {
 		if err := l.askLocks(ctx); err != nil {
 			return err
