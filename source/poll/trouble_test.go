@@ -15,7 +15,6 @@ import (
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/source/poll"
 )
 
 // A transaction that has enqueued stays open while many others commit: none of
@@ -230,33 +229,6 @@ func TestCrashThatLosesCommits(t *testing.T) {
 	if len(fresh) > 0 {
 		t.Fatalf("%d messages enqueued after the crash did not come", len(fresh))
 	}
-}
-
-// Many leases share one poll, which may have begun before a page was read: none
-// of them takes that for a database that went back.
-func TestLeasesShareAPoll(t *testing.T) {
-	w := newWorld(t)
-	store, err := poll.New(poll.Config{Pool: w.pool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	messages := testsize.Pick(3000, 30_000)
-	var readers sync.WaitGroup
-	for i := range 8 {
-		lease, err := store.Acquire(t.Context(), relay.Claim{Route: strconv.Itoa(i), Owner: "reader", TTL: time.Minute, Topics: []string{"**"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		readers.Go(func() {
-			if _, err := w.receive(lease, messages, time.Minute); err != nil {
-				t.Errorf("route %d: %v", i, err)
-			}
-		})
-	}
-	for range messages {
-		w.enqueue(w.pool, "", "m")
-	}
-	readers.Wait()
 }
 
 // What a relay refuses to go on with.
