@@ -118,7 +118,7 @@ func (m *migratePrint) Run(p *process, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sql, err := migrationScript(ctx, c, m.Shards)
+	sql, err := migrationScript(c, m.Shards)
 	if err != nil {
 		return usage(err, "")
 	}

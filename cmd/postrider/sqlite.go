@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -47,19 +46,10 @@ func openSQLite(ctx context.Context, c *config.Config, create bool) (database, e
 	return db, nil
 }
 
-// sqliteScript makes sqlitestore's script one that leaves the tables as
-// migrate up does: with their version and number of shards noted.
-func sqliteScript(ctx context.Context, shards int) (string, error) {
+// sqliteScript is sqlitestore's script as one transaction.
+func sqliteScript(shards int) (string, error) {
 	script, err := sqlitestore.Script(shards)
-	if err != nil {
-		return "", err
-	}
-	known, err := emptySQLite(ctx)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nINSERT OR REPLACE INTO postrider_meta (name, value) VALUES ('version', %d), ('shards', %d);\nCOMMIT;\n",
-		script, known.Known, cmp.Or(shards, sqlitestore.DefaultShards)), nil
+	return "BEGIN IMMEDIATE;\n" + script + "COMMIT;\n", err
 }
 
 // emptySQLite is what an empty database says about its tables.
@@ -97,11 +87,7 @@ func (s *sqlite) Status(ctx context.Context) (status, error) {
 	if v.Have > v.Known {
 		return status{}, usage(fmt.Errorf("the outbox tables were migrated by a later version: they have version %d, this one knows %d", v.Have, v.Known), "use that version of postrider")
 	}
-	out := status{Shards: v.Shards, Version: v.Have}
-	for n := v.Have + 1; n <= v.Known; n++ {
-		out.Missing = append(out.Missing, fmt.Sprintf("%04d", n))
-	}
-	return out, nil
+	return status{Shards: v.Shards, Version: v.Have, Missing: v.Pending}, nil
 }
 
 func (s *sqlite) Migrate(ctx context.Context, shards int) ([]string, error) {

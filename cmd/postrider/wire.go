@@ -51,10 +51,10 @@ func openDatabase(ctx context.Context, c *config.Config, create bool) (database,
 }
 
 // migrationScript is the SQL that creates the tables in an empty database.
-func migrationScript(ctx context.Context, c *config.Config, shards int) (string, error) {
+func migrationScript(c *config.Config, shards int) (string, error) {
 	switch c.Database.Kind {
 	case config.SQLite:
-		return sqliteScript(ctx, shards)
+		return sqliteScript(shards)
 	default:
 		return pgstore.Script(pgstore.Options{Schema: pgstore.Schema(c.Schema), Shards: shards})
 	}

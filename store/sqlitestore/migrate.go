@@ -20,8 +20,8 @@ import (
 // DefaultShards is the number of shards of a store that names none.
 const DefaultShards = 4
 
-// maxShards keeps the number of tables and of leases within reason.
-const maxShards = 1024
+// MaxShards keeps the number of tables and of leases within reason.
+const MaxShards = 64
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS

@@ -21,8 +21,8 @@ type Options struct {
 }
 
 func (o Options) check() error {
-	if o.Shards < 0 || o.Shards > maxShards {
-		return fmt.Errorf("sqlitestore: %d shards: between 1 and %d are possible, or 0 for %d", o.Shards, maxShards, DefaultShards)
+	if o.Shards < 0 || o.Shards > MaxShards {
+		return fmt.Errorf("sqlitestore: %d shards: between 1 and %d are possible, or 0 for %d", o.Shards, MaxShards, DefaultShards)
 	}
 	return nil
 }
