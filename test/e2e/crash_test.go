@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/internal/pgserver"
+	"github.com/postrider/postrider/internal/pgtest"
+	"github.com/postrider/postrider/internal/testsize"
+)
+
+// recovery is how soon a relay must deliver again after its database is back.
+// Only a soak has the machine for itself.
+var recovery = time.Duration(testsize.Pick(60, 15)) * time.Second
+
+// PostgreSQL crashes under the relay and is away for a while.
+func TestDatabaseCrash(t *testing.T) {
+	t.Parallel()
+	away := time.Duration(testsize.Pick(5, 30)) * time.Second
+	seed := testsize.Seed(t)
+	server := pgtest.Server(t)
+	s := newShop(t, seed, server.URL("postgres"))
+	gate := newGate(t, s.db)
+	relay := s.relay("--db", gate.url)
+	s.consumer()
+	load := s.newLoad(testsize.Rand(seed, "load"))
+	load.tolerant = true // orders fail while the database is away
+	for range testsize.Pick(1, 5) {
+		before := s.broker.count(s.queue)
+		placed := load.begin(400)
+		await(t, patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > before+100, "too few") })
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		down, connects := time.Now(), gate.connects.Load()
+		placed()
+		<-time.After(time.Until(down.Add(away)))
+		connects = gate.connects.Load() - connects
+		t.Logf("%d connects while the database was away", connects)
+		// Each connection that broke comes again once, and then one asks at a
+		// time, with waits that grow from 0.1 s to 10 s.
+		if most := int64(3*shards + 8 + away/(8*time.Second)); connects > most {
+			t.Errorf("%d connects while the database was away, want at most %d", connects, most)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now()
+		load.placeAll(100)
+		s.awaitArrivals(s.queue, recovery-time.Since(back))
+		t.Logf("all arrived %v after the database was back", time.Since(back))
+	}
+	s.awaitFulfilments()
+	t.Logf("%d repetitions", s.checkArrivals(s.queue))
+	s.checkFulfilments()
+	if code := relay.terminate(); code != 0 && code != 4 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// PostgreSQL crashes and loses commits whose messages were sent already. The
+// numbers that these had are given out again.
+func TestDatabaseLosesCommits(t *testing.T) {
+	t.Parallel()
+	seed := testsize.Seed(t)
+	server := pgtest.Server(t, "synchronous_commit=off", "bgwriter_lru_maxpages=0")
+	s := newShop(t, seed, server.URL("postgres"))
+	s.relay()
+	load := s.newLoad(testsize.Rand(seed, "load"))
+	load.placeAll(100)
+	s.awaitArrivals(s.queue, patience)
+	for round := range testsize.Pick(3, 20) {
+		lost := 0
+		for try := 0; lost == 0; try++ {
+			if try == 5 {
+				t.Fatal("no crash loses a commit that was read, so this test tests nothing")
+			}
+			s.stopWALWriter(server)
+			load.placeAll(50)
+			s.awaitArrivals(s.queue, patience)
+			before, _ := s.committed()
+			if err := server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			load.ready()
+			after, _ := s.committed()
+			lost = len(before) - len(after)
+		}
+		_, survivors := s.committed()
+		back := time.Now()
+		load.placeAll(200)
+		s.awaitArrivals(s.queue, recovery)
+		t.Logf("round %d: %d commits were lost; all later ones arrived %v after the restart", round, lost, time.Since(back))
+		s.checkLater(survivors)
+	}
+}
+
+// stopWALWriter keeps commits that do not wait for the disk from getting there.
+// Only a crash ends that.
+func (s *shop) stopWALWriter(server *pgserver.Server) {
+	s.t.Helper()
+	if server.PID() == 0 {
+		return // in a container; some commits are lost there too
+	}
+	var pid int
+	if err := s.data.DB.QueryRowContext(s.t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&pid); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ready waits until the order service has its database again.
+func (l *load) ready() {
+	l.shop.t.Helper()
+	await(l.shop.t, patience, &l.shop.broker.changed, "the order service has its database", func() string {
+		var n int
+		if err := l.shop.data.DB.QueryRowContext(l.shop.t.Context(), "SELECT 1").Scan(&n); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// checkLater checks that the orders besides the given ones arrived in the order
+// of their commits.
+func (s *shop) checkLater(than []string) {
+	s.t.Helper()
+	orders, _ := s.committed()
+	for _, id := range than {
+		delete(orders, id)
+	}
+	last, seen := map[string]int{}, map[string]bool{}
+	for _, a := range s.broker.taken(s.queue) {
+		if _, ok := orders[a.order]; !ok || seen[a.id] {
+			continue
+		}
+		seen[a.id] = true
+		turn, err := strconv.Atoi(a.turn)
+		if before, ok := last[a.key]; err != nil || ok && turn != before+1 {
+			s.t.Errorf("%s's order %s came after %d", a.key, a.turn, before)
+		}
+		last[a.key] = turn
+	}
+	if len(seen) != len(orders) {
+		s.t.Errorf("%d messages arrived for %d orders", len(seen), len(orders))
+	}
+}
+
+// gate is a way to PostgreSQL that counts who takes it.
+type gate struct {
+	url      string
+	connects atomic.Int64
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newGate(t testing.TB, database string) *gate {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = l.Addr().String()
+	g := &gate{url: u.String()}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			g.connects.Add(1)
+			serving.Go(func() { g.serve(conn, target) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		g.mu.Lock()
+		for _, conn := range g.conns {
+			_ = conn.Close()
+		}
+		g.mu.Unlock()
+		serving.Wait()
+	})
+	return g
+}
+
+func (g *gate) serve(conn net.Conn, target string) {
+	defer conn.Close()
+	server, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	g.mu.Lock()
+	g.conns = append(g.conns, conn, server)
+	g.mu.Unlock()
+	var directions sync.WaitGroup
+	for _, d := range [][2]net.Conn{{conn, server}, {server, conn}} {
+		directions.Go(func() {
+			_, _ = io.Copy(d[0], d[1]) // however it ends, both ends are told
+			_ = d[0].Close()
+			_ = d[1].Close()
+		})
+	}
+	directions.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.conns = slices.DeleteFunc(g.conns, func(c net.Conn) bool { return c == conn || c == server })
+}

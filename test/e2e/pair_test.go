@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/internal/pgtest"
+	"github.com/postrider/postrider/internal/testsize"
+)
+
+const (
+	// shards of a new database.
+	shards = 4
+	// shortLease is for relays that are to be replaced.
+	shortLease = 3 * time.Second
+)
+
+func TestTwoRelaysSendNothingTwice(t *testing.T) {
+	t.Parallel()
+	seed := testsize.Seed(t)
+	s := newShop(t, seed, pgtest.Database(t))
+	one, other := s.relay(), s.relay()
+	s.newLoad(testsize.Rand(seed, "load")).placeAll(testsize.Pick(800, 5000))
+	s.awaitArrivals(s.queue, patience)
+	for _, p := range []*process{one, other} {
+		if n, err := p.metric(`postrider_fenced_calls_total{route="default"}`); err != nil || n != 0 {
+			t.Errorf("process %d: %v fenced calls (%v)", p.cmd.Process.Pid, n, err)
+		}
+		if code := p.terminate(); code != 0 {
+			t.Errorf("process %d: exit code %d", p.cmd.Process.Pid, code)
+		}
+	}
+	s.sendTheRest()
+	if n := s.checkArrivals(s.queue); n != 0 {
+		t.Errorf("%d messages were sent again", n)
+	}
+}
+
+// sendTheRest runs one more relay. It holds all shards and has nothing more to
+// send when it returns.
+func (s *shop) sendTheRest() {
+	s.t.Helper()
+	last := s.relay()
+	last.holds("default", shards)
+	s.newLoad(testsize.Rand(0, "last orders")).placeAll(40)
+	s.awaitArrivals(s.queue, patience)
+	if code := last.terminate(); code != 0 {
+		s.t.Errorf("the last relay: exit code %d", code)
+	}
+}
+
+// The promise is a takeover within the lease and 5 s. Only a soak has the
+// machine for itself.
+var takeover = shortLease + time.Duration(testsize.Pick(20, 5))*time.Second
+
+func TestKilledRelayIsReplaced(t *testing.T) {
+	t.Parallel()
+	seed := testsize.Seed(t)
+	random := testsize.Rand(seed, "kills")
+	s := newShop(t, seed, pgtest.Database(t))
+	load := s.newLoad(testsize.Rand(seed, "load"))
+	standby := s.relay("--lease", shortLease.String())
+	for range testsize.Pick(2, 10) {
+		holder := standby
+		holder.holds("default", shards)
+		standby = s.relay("--lease", shortLease.String())
+		standby.holds("default", 0)
+		var killed atomic.Pointer[time.Time]
+		s.broker.once("SendMessageBatch", "", stage(random.IntN(2)), 1+random.IntN(10), func() {
+			holder.kill()
+			now := time.Now()
+			killed.Store(&now)
+			s.broker.changed.tell()
+		})
+		placed := load.begin(200)
+		await(t, patience, &s.broker.changed, "the kill", func() string { return unless(killed.Load() != nil, "nothing is sent") })
+		standby.holds("default", shards)
+		took := time.Since(*killed.Load())
+		t.Logf("taken over %v after the kill", took)
+		if took > takeover {
+			t.Errorf("taken over %v after the kill, with a lease of %v", took, shortLease)
+		}
+		placed()
+		s.awaitArrivals(s.queue, patience)
+	}
+	t.Logf("%d repetitions", s.checkArrivals(s.queue))
+}
+
+// A relay is stopped in the middle of a request, which the network holds back
+// until another relay has done its work. When it goes on it must change
+// nothing, and be of use again later.
+func TestStoppedRelayIsFenced(t *testing.T) {
+	t.Parallel()
+	const fenced = `postrider_fenced_calls_total{route="default"}`
+	seed := testsize.Seed(t)
+	random := testsize.Rand(seed, "stops")
+	s := newShop(t, seed, pgtest.Database(t))
+	load := s.newLoad(testsize.Rand(seed, "load"))
+	standby := s.relay("--lease", shortLease.String())
+	for range testsize.Pick(2, 10) {
+		stopped := standby
+		stopped.holds("default", shards)
+		standby = s.relay("--lease", shortLease.String())
+		standby.holds("default", 0)
+		before, err := stopped.metric(fenced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := make(chan struct{})
+		var at atomic.Bool
+		s.broker.once("SendMessageBatch", "", stage(random.IntN(2)), 1+random.IntN(10), func() {
+			stopped.signal(syscall.SIGSTOP)
+			at.Store(true)
+			s.broker.changed.tell()
+			<-late
+		})
+		placed := load.begin(200)
+		await(t, patience, &s.broker.changed, "the stop", func() string { return unless(at.Load(), "nothing is sent") })
+		standby.holds("default", shards)
+		placed()
+		s.awaitArrivals(s.queue, patience)
+		owners := s.owners()
+		close(late)
+		stopped.signal(syscall.SIGCONT)
+		stopped.awaitMetric(fenced, func(n float64) bool { return n > before })
+		load.placeAll(40)
+		s.awaitArrivals(s.queue, patience)
+		if now := s.owners(); now != owners {
+			t.Errorf("the leases changed hands from %s to %s", owners, now)
+		}
+		if n, err := standby.metric(fenced); err != nil || n != 0 {
+			t.Errorf("the other relay has %v fenced calls (%v)", n, err)
+		}
+		// What was stopped takes over again from what is ended well.
+		if code := standby.terminate(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		standby = stopped
+	}
+	standby.holds("default", shards)
+	load.placeAll(40)
+	s.awaitArrivals(s.queue, patience)
+	repeated := s.checkArrivals(s.queue)
+	t.Logf("%d repetitions", repeated)
+	for order, n := range s.broker.repeated(s.queue) {
+		if n > 2 {
+			t.Errorf("order %s was sent %d times", order, n)
+		}
+	}
+	if parked := s.parked(); len(parked) != 0 {
+		t.Errorf("parked: %v", parked)
+	}
+}
+
+// owners tells who has the leases.
+func (s *shop) owners() (owners string) {
+	s.t.Helper()
+	rows, err := s.data.DB.QueryContext(s.t.Context(), "SELECT shard, token FROM postrider.cursor ORDER BY shard")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var shard int
+		var token string
+		if err := rows.Scan(&shard, &token); err != nil {
+			s.t.Fatal(err)
+		}
+		owners += fmt.Sprintf("%d:%s ", shard, token)
+	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return owners
+}
