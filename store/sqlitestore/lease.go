@@ -57,7 +57,7 @@ const (
 
 // Acquire takes the lease of one shard of one route.
 func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
-	match, err := s.checkClaim(claim)
+	match, err := claim.Validate(s.shards)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
@@ -75,27 +75,6 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	}
 	l.deadline = before.Add(claim.TTL)
 	return l, nil
-}
-
-func (s *Store) checkClaim(c relay.Claim) (match func(string) bool, err error) {
-	var errs []error
-	if c.Route == "" {
-		errs = append(errs, errors.New("the claim names no route"))
-	}
-	if c.Owner == "" {
-		errs = append(errs, errors.New("the claim names no owner"))
-	}
-	if c.TTL <= 0 {
-		errs = append(errs, fmt.Errorf("a lease of %v would be over at once", c.TTL))
-	}
-	if c.Shard < 0 || c.Shard >= s.shards {
-		errs = append(errs, fmt.Errorf("shard %d does not exist: the store has %d, counted from 0", c.Shard, s.shards))
-	}
-	if c.Start != relay.StartBeginning && c.Start != relay.StartNow && c.Start != "" {
-		errs = append(errs, fmt.Errorf("start %q: it is %q or %q", c.Start, relay.StartBeginning, relay.StartNow))
-	}
-	match, err = relay.Matcher(c.Topics)
-	return match, errors.Join(append(errs, err)...)
 }
 
 // cursor is the row of one shard of one route.
