@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -57,7 +56,8 @@ func Status(code int) Fault {
 
 // ServiceError answers as AWS does: an HTTP status and an error code such as
 // "com.amazonaws.sqs#QueueDoesNotExist". queryCode, if not empty, is the older
-// name of the code, which SQS sends along.
+// name of the code, which SQS sends along and which is the only one of services
+// of the query protocol (SNS, STS).
 func ServiceError(status int, code, queryCode, message string) Fault {
 	return ending(func(x *exchange) { x.fail(status, code, queryCode, message) })
 }
@@ -71,6 +71,11 @@ func Throttle() Fault {
 func Unavailable() Fault {
 	return ServiceError(http.StatusServiceUnavailable, "com.amazon.coral.service#ServiceUnavailableException", "",
 		"The request has failed due to a temporary failure of the server.")
+}
+
+// MissingTopic answers as SNS does when a topic does not exist.
+func MissingTopic() Fault {
+	return ServiceError(http.StatusNotFound, "com.amazonaws.sns#NotFoundException", "NotFound;Sender", "Topic does not exist")
 }
 
 // MissingQueue answers as SQS does when a queue does not exist.
@@ -89,84 +94,6 @@ func ExpiredCredentials() Fault {
 func AccessDenied() Fault {
 	return ServiceError(http.StatusForbidden, "com.amazon.coral.service#AccessDeniedException", "AccessDenied;Sender",
 		"User is not authorized to perform this action on this resource.")
-}
-
-// Entry is one entry of a batch request, with its place in it.
-type Entry struct {
-	Index int
-	JSON  string
-}
-
-// At chooses entries by their place, counted from 0.
-func At(indices ...int) func(Entry) bool {
-	return func(e Entry) bool { return slices.Contains(indices, e.Index) }
-}
-
-// Containing chooses the entries whose JSON contains the text.
-func Containing(text string) func(Entry) bool {
-	return func(e Entry) bool { return strings.Contains(e.JSON, text) }
-}
-
-// FailEntries is a partial failure of SendMessageBatch, DeleteMessageBatch or
-// ChangeMessageVisibilityBatch: the chosen entries come back in Failed with the
-// code; only the others are forwarded. Other requests pass.
-func FailEntries(choose func(Entry) bool, code string, senderFault bool) Fault {
-	return Fault{do: func(x *exchange) bool {
-		batch, ok := parseBatch(x.body)
-		if !ok {
-			return false
-		}
-		kept, chosen := batch.split(choose)
-		if len(chosen) == 0 {
-			return false
-		}
-		merged := batchAnswer{Successful: []json.RawMessage{}, Failed: []json.RawMessage{}}
-		a := answer{status: http.StatusOK, header: http.Header{"Content-Type": {contentType}}}
-		if len(kept) > 0 {
-			var err error
-			a, err = x.forward(batch.with(kept))
-			if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &merged) != nil {
-				x.send(a)
-				return true
-			}
-		}
-		for _, entry := range chosen {
-			merged.Failed = append(merged.Failed, mustJSON(map[string]any{
-				"Id": entryID(entry), "Code": code, "SenderFault": senderFault, "Message": "injected by awsproxy",
-			}))
-		}
-		a.body = mustJSON(merged)
-		x.send(a)
-		return true
-	}}
-}
-
-// OmitEntries forwards a batch whole and leaves the chosen entries out of the
-// answer. Other requests pass.
-func OmitEntries(choose func(Entry) bool) Fault {
-	return Fault{do: func(x *exchange) bool {
-		batch, ok := parseBatch(x.body)
-		if !ok {
-			return false
-		}
-		_, chosen := batch.split(choose)
-		var omitted []string
-		for _, entry := range chosen {
-			omitted = append(omitted, entryID(entry))
-		}
-		a, err := x.forward(x.body)
-		var all batchAnswer
-		if err != nil || json.Unmarshal(a.body, &all) != nil {
-			x.send(a)
-			return true
-		}
-		gone := func(raw json.RawMessage) bool { return slices.Contains(omitted, entryID(raw)) }
-		all.Successful = slices.DeleteFunc(all.Successful, gone)
-		all.Failed = slices.DeleteFunc(all.Failed, gone)
-		a.body = mustJSON(all)
-		x.send(a)
-		return true
-	}}
 }
 
 // DeliverTwice makes the next ReceiveMessage on the same queue answer with the
@@ -209,10 +136,12 @@ func (p *Proxy) repeat(x *exchange) bool {
 	return true
 }
 
-const contentType = "application/x-amz-json-1.0"
-
 func (x *exchange) fail(status int, code, queryCode, message string) {
-	h := http.Header{"Content-Type": {contentType}, "X-Amzn-Requestid": {"injected-by-awsproxy"}}
+	if x.form != nil {
+		x.send(queryFailure(status, code, queryCode, message))
+		return
+	}
+	h := http.Header{"Content-Type": {jsonType}, "X-Amzn-Requestid": {"injected-by-awsproxy"}}
 	if queryCode != "" && strings.HasPrefix(x.target, "AmazonSQS.") {
 		h.Set("X-Amzn-Query-Error", queryCode)
 	}
@@ -233,47 +162,6 @@ func resetConn(conn net.Conn) {
 		_ = tcp.SetLinger(0)
 	}
 	_ = conn.Close()
-}
-
-// batch is a batch request; what is not Entries stays as it came.
-type batch struct {
-	fields  map[string]json.RawMessage
-	entries []json.RawMessage
-}
-
-type batchAnswer struct {
-	Successful []json.RawMessage
-	Failed     []json.RawMessage
-}
-
-func parseBatch(body []byte) (batch, bool) {
-	var b batch
-	if json.Unmarshal(body, &b.fields) != nil || json.Unmarshal(b.fields["Entries"], &b.entries) != nil {
-		return b, false
-	}
-	return b, true
-}
-
-func (b batch) split(choose func(Entry) bool) (kept, chosen []json.RawMessage) {
-	for i, raw := range b.entries {
-		if choose(Entry{Index: i, JSON: string(raw)}) {
-			chosen = append(chosen, raw)
-		} else {
-			kept = append(kept, raw)
-		}
-	}
-	return kept, chosen
-}
-
-func (b batch) with(entries []json.RawMessage) []byte {
-	b.fields["Entries"] = mustJSON(entries)
-	return mustJSON(b.fields)
-}
-
-func entryID(entry json.RawMessage) string {
-	var e struct{ Id string }
-	_ = json.Unmarshal(entry, &e)
-	return e.Id
 }
 
 func queueOf(body []byte) string {

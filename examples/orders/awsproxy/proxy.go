@@ -1,5 +1,5 @@
-// Package awsproxy stands between an AWS client and an AWS endpoint (JSON
-// protocol, such as SQS and DynamoDB speak it) and does on purpose what
+// Package awsproxy stands between an AWS client and an AWS endpoint (the JSON
+// protocol of SQS and DynamoDB, the query protocol of SNS and STS) and does on purpose what
 // networks and services do now and then: throttle, fail, hang, reset, answer a
 // part of a batch with errors, lose an answer, deliver twice. The demo and the
 // tests use it. What no rule touches passes through unchanged.
@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -20,10 +21,11 @@ import (
 type Rule struct {
 	// Target is an operation ("SendMessageBatch"), or a service
 	// ("AmazonSQS", "DynamoDB_20120810"), or both with a dot between them, as
-	// in the header X-Amz-Target. Empty: every request.
+	// in the header X-Amz-Target. "AmazonSNS" and "AWSSecurityTokenService",
+	// which send no such header, are called so here. Empty: every request.
 	Target string
 	// Containing limits the rule to requests whose body contains it, such as a
-	// queue's name. Empty: all.
+	// queue's name; a form is read without its escapes. Empty: all.
 	Containing string
 	// Skip leaves the first so many matching requests alone.
 	Skip int
@@ -127,11 +129,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
-	x := &exchange{proxy: p, w: w, r: r, body: body, target: r.Header.Get("X-Amz-Target")}
+	x := &exchange{proxy: p, w: w, r: r, body: body, target: r.Header.Get("X-Amz-Target"), form: parseForm(r, body)}
+	text := body
+	if x.form != nil {
+		x.target, text = targetOf(x.form), readable(body)
+	}
 	p.mu.Lock()
 	p.requests[x.target]++
 	p.mu.Unlock()
-	for _, fault := range p.faults(x.target, body) {
+	for _, fault := range p.faults(x.target, text) {
 		if fault.do(x) {
 			return
 		}
@@ -143,12 +149,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // faults returns what the request meets, up to the first that ends it.
-func (p *Proxy) faults(target string, body []byte) []Fault {
+func (p *Proxy) faults(target string, text []byte) []Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var met []Fault
 	for _, r := range p.rules {
-		if r.Count > 0 && r.used >= r.Count || !targetMatches(r.Target, target) || !bytes.Contains(body, []byte(r.Containing)) {
+		if r.Count > 0 && r.used >= r.Count || !targetMatches(r.Target, target) || !bytes.Contains(text, []byte(r.Containing)) {
 			continue
 		}
 		r.matched++
@@ -171,6 +177,7 @@ type exchange struct {
 	r      *http.Request
 	body   []byte
 	target string
+	form   url.Values // nil unless it is of the query protocol
 }
 
 // answer is what upstream said.

@@ -33,12 +33,12 @@ func newUpstream(t *testing.T) *upstream {
 		w.Header().Set("X-Upstream", "yes")
 		switch r.Header.Get("X-Amz-Target") {
 		case "AmazonSQS.SendMessageBatch":
-			b, _ := parseBatch(body)
+			b, _ := parseJSONBatch(body)
 			var answer batchAnswer
-			for _, e := range b.entries {
-				answer.Successful = append(answer.Successful, mustJSON(map[string]string{"Id": entryID(e), "MessageId": "m" + entryID(e)}))
+			for _, e := range b.entries() {
+				answer.successful = append(answer.successful, answered{e.id, mustJSON(map[string]string{"Id": e.id, "MessageId": "m" + e.id})})
 			}
-			_, _ = w.Write(mustJSON(answer))
+			_, _ = w.Write(b.format(answer))
 		case "AmazonSQS.ReceiveMessage":
 			_, _ = io.WriteString(w, `{"Messages":[{"Body":"hello"}]}`)
 		default:
