@@ -53,8 +53,8 @@ func TestRandomWritersNoticeMistakes(t *testing.T) {
 			// The session's snapshot before this one decides what is looked for.
 			name:   "gaps looked for by an older snapshot",
 			inline: 1,
-			rewrite: replace(`SELECT NULL::bigint, pg_current_snapshot()::text,`,
-				`SELECT NULL::bigint, coalesce(nullif(current_setting('test.seen', true), ''), pg_current_snapshot()::text)
+			rewrite: replace(`SELECT 0::bigint, pg_current_snapshot()::text,`,
+				`SELECT 0::bigint, coalesce(nullif(current_setting('test.seen', true), ''), pg_current_snapshot()::text)
 					|| left(set_config('test.seen', pg_current_snapshot()::text, false), 0),`),
 		},
 	} {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -31,15 +30,15 @@ var errStandby = errors.New("the database is a standby: the relay needs the prim
 // snapshot is absent on a standby and where the lease's mark is gone; then come
 // missing numbers that are looked for, then numbers of a range.
 const readSQL = `
-	SELECT NULL::bigint, pg_current_snapshot()::text, NULL::text, NULL::integer, NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text,
-		NULL::text, NULL::bytea, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
+	SELECT 0::bigint, pg_current_snapshot()::text, '', 0, '00000000-0000-0000-0000-000000000000'::uuid, '', '', '', '',
+		NULL::text, ''::bytea, 'epoch'::timestamptz, NULL::timestamptz, NULL::timestamptz
 	WHERE NOT pg_is_in_recovery() AND EXISTS (SELECT FROM {mark} WHERE route = $1 AND shard = $2 AND token = $3::text::uuid)
 	UNION ALL (SELECT {columns} FROM {log} WHERE seq = ANY ($4::bigint[]) ORDER BY seq)
 	UNION ALL (SELECT {columns} FROM {log} WHERE seq BETWEEN $5 AND $6 ORDER BY seq LIMIT $7)`
 
-// readColumns of a message. The state is decided by the server's clock: 1 is
+// readColumns of a message; the second is for the snapshot alone. The state is decided by the server's clock: 1 is
 // not due yet, 2 is expired. {xid} is its transaction, only where it is needed.
-const readColumns = `seq, NULL::text, {xid}, CASE WHEN expires <= clock_timestamp() THEN 2 WHEN not_before > clock_timestamp() THEN 1 ELSE 0 END,
+const readColumns = `seq, '', {xid}, CASE WHEN expires <= clock_timestamp() THEN 2 WHEN not_before > clock_timestamp() THEN 1 ELSE 0 END,
 		id, topic, key, type, content_type, headers::text, payload, created_at, not_before, expires`
 
 // whySQL tells why the row with the snapshot was absent.
@@ -64,7 +63,7 @@ func newReader(db pgstore.DB, schema pgstore.Schema, route string, shard int, to
 			"{mark}", schema.Table("mark"),
 		).Replace(readSQL)
 	}
-	return &reader{db: db, route: route, shard: shard, token: token, pageSQL: fill("NULL::text"), probeSQL: fill("xid::text"),
+	return &reader{db: db, route: route, shard: shard, token: token, pageSQL: fill("''"), probeSQL: fill("xid::text"),
 		whySQL: strings.ReplaceAll(whySQL, "{cursor}", schema.Table("cursor"))}
 }
 
@@ -86,37 +85,32 @@ func (r *reader) read(ctx context.Context, sql string, numbers []int64, in numse
 		return nil, nil, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 	}
 	defer rows.Close()
-	out := make([]row, 0, min(limit, 256))
+	out := make([]row, 0, len(numbers)+min(limit, 256))
 	var seen *snapshot
 	for rows.Next() {
 		var (
-			seq           *int64
-			snapshot, xid *string
-			state         *int32
-			id            *uuid.UUID
-			text          [4]*string // topic, key, type, content type
-			payload       []byte
-			createdAt     *time.Time
+			row           row
+			snapshot, xid string
+			state         int32
 			null          pgstore.Nullables
 		)
-		err := rows.Scan(&seq, &snapshot, &xid, &state, &id, &text[0], &text[1], &text[2], &text[3], &null.Headers, &payload, &createdAt, &null.NotBefore, &null.Expires)
+		m := &row.Message
+		err := rows.Scan(&row.Seq, &snapshot, &xid, &state, (*[16]byte)(&m.ID), &m.Topic, &m.Key, &m.Type, &m.ContentType, &null.Headers, &m.Payload, &m.CreatedAt, &null.NotBefore, &null.Expires)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 		}
-		if snapshot != nil {
-			s, err := parseSnapshot(*snapshot)
+		if snapshot != "" {
+			s, err := parseSnapshot(snapshot)
 			if err != nil {
 				return nil, nil, err
 			}
 			seen = &s
 			continue
 		}
-		row := row{Delivery: relay.Delivery{Seq: *seq, State: states[*state], Message: outbox.Message{
-			ID: *id, Topic: *text[0], Key: *text[1], Type: *text[2], ContentType: *text[3], Payload: payload, CreatedAt: *createdAt,
-		}}}
-		null.Into(&row.Message)
-		if xid != nil {
-			if row.xid, err = strconv.ParseUint(*xid, 10, 64); err != nil {
+		row.State = states[state]
+		null.Into(m)
+		if xid != "" {
+			if row.xid, err = strconv.ParseUint(xid, 10, 64); err != nil {
 				return nil, nil, fmt.Errorf("read the log of shard %d: transaction of number %d: %w", r.shard, row.Seq, err)
 			}
 		}

@@ -193,7 +193,7 @@ func unlistedWriter(w *world) error {
 	mistake := w.rewrite
 	reads := make(chan struct{}, 100)
 	w.rewrite = func(sql string) string {
-		slow := replace(`SELECT NULL::bigint, pg_current_snapshot()::text`, `SELECT NULL::bigint, left(pg_sleep(0.5)::text, 0) || pg_current_snapshot()::text`)(sql)
+		slow := replace(`SELECT 0::bigint, pg_current_snapshot()::text`, `SELECT 0::bigint, left(pg_sleep(0.5)::text, 0) || pg_current_snapshot()::text`)(sql)
 		if slow != sql {
 			reads <- struct{}{}
 		}
