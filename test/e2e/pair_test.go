@@ -158,18 +158,18 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 // owners tells who has the leases.
 func (s *shop) owners() (owners string) {
 	s.t.Helper()
-	rows, err := s.data.DB.QueryContext(s.t.Context(), "SELECT shard, token FROM postrider.cursor ORDER BY shard")
+	rows, err := s.data.DB.QueryContext(s.t.Context(), "SELECT shard, owner FROM postrider.cursor ORDER BY shard")
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var shard int
-		var token string
-		if err := rows.Scan(&shard, &token); err != nil {
+		var owner string
+		if err := rows.Scan(&shard, &owner); err != nil {
 			s.t.Fatal(err)
 		}
-		owners += fmt.Sprintf("%d:%s ", shard, token)
+		owners += fmt.Sprintf("%d: %s ", shard, owner)
 	}
 	if err := rows.Err(); err != nil {
 		s.t.Fatal(err)
