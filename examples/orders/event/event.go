@@ -43,16 +43,19 @@ func (e OrderCreated) Message() (outbox.Message, error) {
 
 // DecodeOrderCreated reads a payload. Every field must be there and make sense;
 // fields that this version does not know are skipped, so that producers may add
-// some. The error reports all problems together.
+// some. An order's id is returned in its canonical form, in which equal ids are
+// equal texts. The error reports all problems together.
 func DecodeOrderCreated(payload []byte) (OrderCreated, error) {
 	var e OrderCreated
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return OrderCreated{}, fmt.Errorf("event: decode %s: %w", TypeOrderCreated, err)
 	}
 	var errs []error
-	if _, err := uuid.Parse(e.OrderID); err != nil {
+	id, err := uuid.Parse(e.OrderID)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("orderId %q is not a UUID", e.OrderID))
 	}
+	e.OrderID = id.String()
 	if e.CustomerID == "" {
 		errs = append(errs, errors.New("customerId is missing or empty"))
 	}

@@ -75,13 +75,13 @@ func New(c Config) (*Service, error) {
 // the item there and is a success. On any error the message stays in the queue
 // and comes again; one that can never be decoded ends in the dead-letter queue.
 func (s *Service) Handle(ctx context.Context, m outbox.Message) error {
-	if m.Type != "" && m.Type != event.TypeOrderCreated {
+	e, ok, err := event.Read(m)
+	if err != nil {
+		return fmt.Errorf("fulfilment: %w", err)
+	}
+	if !ok {
 		s.log.DebugContext(ctx, "event of no concern", "type", m.Type, "message", m.ID)
 		return nil
-	}
-	e, err := event.DecodeOrderCreated(m.Payload)
-	if err != nil {
-		return outbox.Permanent(fmt.Errorf("fulfilment: %w", err))
 	}
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: &s.table,
