@@ -1,4 +1,4 @@
-// Package awsemulator starts an AWS emulator (SQS, DynamoDB and more) inside
+// Package awsemulator starts an AWS emulator (SQS, SNS, DynamoDB and more) inside
 // the process, on a free port of the loopback interface. The demo and the
 // tests use it; production points the same code at AWS by starting none.
 package awsemulator
@@ -34,6 +34,7 @@ type Server struct {
 var (
 	mu      sync.Mutex
 	running *kumo.Server
+	before  *front // what the clients talk to
 	users   int
 )
 
@@ -44,15 +45,17 @@ func Start() *Server {
 	defer mu.Unlock()
 	if users == 0 {
 		running = kumo.NewServer()
+		before = startFront(running.URL)
 	}
 	users++
-	return &Server{Endpoint: running.URL, close: sync.OnceFunc(leave)}
+	return &Server{Endpoint: before.server.URL, close: sync.OnceFunc(leave)}
 }
 
 func leave() {
 	mu.Lock()
 	defer mu.Unlock()
 	if users--; users == 0 {
+		before.close()
 		running.Close()
 	}
 }
