@@ -13,6 +13,7 @@ import (
 type cli struct {
 	Relay   relayCommand   `cmd:"" help:"Publish messages as they are committed, until stopped."`
 	Migrate migrateCommand `cmd:"" help:"Create, update and check Postrider's tables."`
+	Health  healthCommand  `cmd:"" help:"Ask the relay on this machine whether messages flow."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

@@ -60,6 +60,7 @@ var parts = map[string]part{
 	"internal":          {ours: []string{"outbox"}},
 	"internal/awsmsg":   {adapter: true, ours: []string{"outbox"}},
 	"internal/pgserver": {},
+	"internal/probe":    {},
 	"internal/pgtest":   {tests: true, ours: []string{"internal/pgserver"}},
 	"internal/testsize": {tests: true},
 }

@@ -204,6 +204,7 @@ func testRelay(t *testing.T, db, shown string) {
 		t.Errorf("healthz: %d %q", code, body)
 	}
 	await(t, monitor+"/readyz", 200, "ready\n")
+	s.world().run(t, "health", "--http", strings.TrimPrefix(monitor, "http://")).wantExit(0)
 	await(t, monitor+"/metrics", 200, "go_goroutines")
 	await(t, monitor+"/metrics", 200, `postrider_shards_held{route="default"} 4`)
 	if code, _ := get(t, monitor+"/"); code != 404 {
@@ -237,8 +238,12 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 	if code, _ := get(t, monitor+"/healthz"); code != 200 {
 		t.Errorf("healthz: %d", code)
 	}
+	address := strings.TrimPrefix(monitor, "http://")
+	s.world().run(t, "health", "--http", address).wantExit(1, "route default: an operator has to act")
 	p.signal(syscall.SIGTERM)
 	p.wantExit(0)
+	s.world().run(t, "health", "--http", address).wantExit(1, "connection refused")
+	s.world().run(t, "health", "--http", "off").wantExit(2, "nothing to ask")
 }
 
 // A publish that never returns: the first signal stops politely and waits, the
