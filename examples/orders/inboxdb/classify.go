@@ -50,8 +50,8 @@ func classifyPostgres(err error, code string) error {
 		// No such user, database or table, or no right to it: true of every
 		// message until somebody mends it.
 		return outbox.Refused(err)
-	case class == "22" || class == "23":
-		// The values themselves.
+	case class == "22" || class == "23" || class == "54":
+		// The values themselves, or their size.
 		return outbox.Permanent(err)
 	}
 	return err // retryable: serialization failures, deadlocks, internal errors

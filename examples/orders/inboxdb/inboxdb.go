@@ -20,9 +20,9 @@ import (
 
 // Options of Open. The zero value is useful.
 type Options struct {
-	// Migrations has folders named postgres and sqlite with the service's own
-	// tables, in *.sql files that are run in the order of their names at every
-	// start, so they must be safe to run again. nil: it has none.
+	// Migrations has the folders migrations/postgres and migrations/sqlite with
+	// the service's own tables, in *.sql files that are run in the order of their
+	// names at every start, so they must be safe to run again. nil: it has none.
 	Migrations fs.FS
 	// Schema of the inbox's table in PostgreSQL. Default: pgstore.DefaultSchema.
 	Schema string
@@ -132,9 +132,9 @@ func migrate(migrations fs.FS, folder string, run func(script string) error) err
 	if migrations == nil {
 		return nil
 	}
-	files, err := fs.Glob(migrations, folder+"/*.sql")
+	files, err := fs.Glob(migrations, "migrations/"+folder+"/*.sql")
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("there are no migrations in %s", folder)
+		return fmt.Errorf("there are no migrations for %s", folder)
 	}
 	for _, file := range files {
 		script, err := fs.ReadFile(migrations, file)

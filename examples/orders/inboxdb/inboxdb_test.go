@@ -19,8 +19,8 @@ import (
 )
 
 var migrations = fstest.MapFS{
-	"postgres/1.sql": {Data: []byte(`CREATE TABLE IF NOT EXISTS effect (n bigint NOT NULL CHECK (n > 0))`)},
-	"sqlite/1.sql":   {Data: []byte(`CREATE TABLE IF NOT EXISTS effect (n INTEGER NOT NULL CHECK (n > 0)) STRICT`)},
+	"migrations/postgres/1.sql": {Data: []byte(`CREATE TABLE IF NOT EXISTS effect (n bigint NOT NULL CHECK (n > 0))`)},
+	"migrations/sqlite/1.sql":   {Data: []byte(`CREATE TABLE IF NOT EXISTS effect (n INTEGER NOT NULL CHECK (n > 0)) STRICT`)},
 }
 
 // onEach runs a test on each kind of database, opened twice.
@@ -149,7 +149,9 @@ func TestClasses(t *testing.T) {
 			}
 		}
 		exec := func(statement string, args ...any) inboxdb.Effect {
-			return func(ctx context.Context, tx inboxdb.Tx, _ outbox.Message) error { return tx.Exec(ctx, statement, args...) }
+			return func(ctx context.Context, tx inboxdb.Tx, _ outbox.Message) error {
+				return tx.Exec(ctx, statement, args...)
+			}
 		}
 		class(outbox.ClassPermanent, false, exec(`INSERT INTO effect (n) VALUES ($1)`, -1))
 		class(outbox.ClassRetryable, false, func(context.Context, inboxdb.Tx, outbox.Message) error { return errors.New("mine") })
@@ -224,7 +226,7 @@ func TestOpenComplains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := fstest.MapFS{"sqlite/1.sql": {Data: []byte("CREATE")}}
+	broken := fstest.MapFS{"migrations/sqlite/1.sql": {Data: []byte("CREATE")}}
 	if _, err := inboxdb.Open(t.Context(), where, inboxdb.Options{Migrations: broken}); err == nil || !strings.Contains(fmt.Sprint(err), "sqlite/1.sql") {
 		t.Errorf("error %v", err)
 	}
