@@ -215,6 +215,8 @@ func (c *publishing) send(ctx context.Context, to target, batch []item) {
 	}
 	answer, err := c.Broker.Send(ctx, to.address, entries)
 	switch {
+	case err == nil && len(answer.Sent)+len(answer.Failed) == 0:
+		c.failAll(batch, outbox.Unavailable(fmt.Errorf("%s: the answer says nothing on any message: it is hardly one of %s", c.at(to.destination), c.Service)))
 	case err == nil:
 		c.settle(to, batch, answer)
 	case len(batch) > 1 && aboutContents(err):

@@ -31,7 +31,9 @@ func parseForm(r *http.Request, body []byte) url.Values {
 }
 
 // targetOf is what X-Amz-Target would be.
-func targetOf(form url.Values) string { return services[form.Get("Version")] + "." + form.Get("Action") }
+func targetOf(form url.Values) string {
+	return services[form.Get("Version")] + "." + form.Get("Action")
+}
 
 // readable is the form without escapes, for Rule.Containing.
 func readable(body []byte) []byte {
