@@ -35,6 +35,7 @@ type cli struct {
 	Consume   consumeCommand   `cmd:"" help:"Run a service that reacts to orders."`
 	Provision provisionCommand `cmd:"" help:"Create the queues and tables that are missing; safe to run again."`
 	Check     checkCommand     `cmd:"" help:"Print the fulfilment of an order as JSON."`
+	DemoRelay demoRelayCommand `cmd:"" hidden:""`
 	Health    healthCommand    `cmd:"" help:"Ask a service on this machine whether it is well."`
 
 	LogLevel slog.Level `help:"The least level that is logged: debug, info, warn or error." default:"info" env:"ORDERS_LOG_LEVEL" placeholder:"LEVEL"`

@@ -38,7 +38,7 @@ func (o outcome) expect(t testing.TB, n int) {
 	}
 }
 
-var delays = regexp.MustCompile(`commit to fulfilled +p50 \d+\.\d ms, p99 \d+\.\d ms`)
+var delays = regexp.MustCompile(`commit to fulfilment +p50 \d+\.\d ms, p99 \d+\.\d ms`)
 
 func TestDemo(t *testing.T) {
 	orders := testsize.Pick(50, 200)
@@ -106,7 +106,7 @@ func TestDemoKeepsAndContinues(t *testing.T) {
 func TestDemoStoppedHalfWay(t *testing.T) {
 	env, dir := environment(t), keepDir(t)
 	running := start(t, env, "orders", "demo", "--keep", dir, "--addr", "127.0.0.1:0", "--orders", "100000")
-	running.await("fulfilled")
+	running.await("after its commit")
 	if code := running.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -131,7 +131,7 @@ func TestDemoSaysWhatIsMissing(t *testing.T) {
 	if got.code != 1 || rows["orders"] != 15 || rows["missing"] != 15 {
 		t.Errorf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
 	}
-	if !regexp.MustCompile(`15 orders have no fulfilment:\n  [0-9a-f-]{36}\n`).MatchString(got.stderr) {
+	if !regexp.MustCompile(`15 orders are missing in fulfilment:\n  [0-9a-f-]{36}\n`).MatchString(got.stderr) {
 		t.Errorf("it does not name the orders:\n%s", got.stderr)
 	}
 }

@@ -1,5 +1,7 @@
-// Package demo runs the whole shop in one process: order service, relay,
-// fulfilment, a database and an AWS emulator.
+// Package demo runs the whole shop: order service, relay, the services that
+// react to orders, their databases, an AWS emulator, and a page that shows all
+// of it. Everything is in one process but for the relay, which has one of its
+// own so that it can be killed.
 package demo
 
 import (
@@ -9,26 +11,30 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/postrider/postrider/examples/orders/event"
-	"github.com/postrider/postrider/examples/orders/fulfilment"
+	"github.com/postrider/postrider/examples/orders/demo/journal"
+	"github.com/postrider/postrider/examples/orders/demo/relayprocess"
 	"github.com/postrider/postrider/examples/orders/order"
+	"github.com/postrider/postrider/examples/orders/page"
 	"github.com/postrider/postrider/examples/orders/web"
-	"github.com/postrider/postrider/relay"
 )
 
 // Options of a run.
 type Options struct {
-	// Addr of the order service. Default: 127.0.0.1:3000, with Exit a free port
-	// of the loopback interface.
+	// Addr of the order service and the page. Default: 127.0.0.1:3000, with
+	// Exit a free port of the loopback interface.
 	Addr string
+	// Plain: the relay sends straight to one queue of SQS, and fulfilment is
+	// the only service.
+	Plain bool
 	// Orders is how many orders to place at the start.
 	Orders int
-	// Exit ends the run once every order is fulfilled, or nothing has moved
-	// for Patience; otherwise it goes on until the context ends.
+	// Exit ends the run once every service has every order, or nothing has
+	// moved for Patience; otherwise it goes on until the context ends.
 	Exit     bool
 	Patience time.Duration // default 30 s
 	// Postgres is the URL of a PostgreSQL database to use, or "auto" for a
@@ -46,7 +52,6 @@ const (
 	defaultAddr     = "127.0.0.1:3000"
 	anyPort         = "127.0.0.1:0"
 	defaultPatience = 30 * time.Second
-	relayPoll       = 5 * time.Millisecond
 )
 
 // Run runs the demo. The error is a *Finding if the run went well and its
@@ -77,17 +82,18 @@ func Run(ctx context.Context, o Options) error {
 // shop is everything that runs.
 type shop struct {
 	Options
+	*parts
 	peers    *peers
 	listener net.Listener
 	orders   *order.Service
-	relay    *relay.Relay
-	shards   int // of the outbox
-	fulfil   *fulfilment.Service
-	ledger   *ledger
+	relay    *relayprocess.Process
+	journal  *journal.Journal
+	watch    *watch
+	page     *page.Page
 }
 
 func assemble(ctx context.Context, o Options, f *folder) (*shop, error) {
-	s := &shop{Options: o, ledger: newLedger()}
+	s := &shop{Options: o, parts: &parts{}}
 	var err error
 	if s.listener, err = net.Listen("tcp", o.Addr); err != nil {
 		return nil, &SetupError{err, "choose another address with --addr (127.0.0.1:0 takes a free port)"}
@@ -103,33 +109,52 @@ func assemble(ctx context.Context, o Options, f *folder) (*shop, error) {
 
 // build makes the parts on top of the peers.
 func (s *shop) build(ctx context.Context) (err error) {
+	if err := s.parts.make(ctx, s); err != nil {
+		return err
+	}
+	s.journal = journal.New(len(s.reactions), s.tell)
+	client := s.peers.consumers()
+	for i, r := range s.reactions {
+		if err := r.start(client, i, s.journal, s.Logger); err != nil {
+			return err
+		}
+	}
 	s.orders, err = order.New(order.Config{
 		DB:        s.peers.db.DB,
 		Inserter:  s.peers.db.Inserter,
 		Logger:    s.Logger,
-		Committed: func(placed order.Order) { s.ledger.commit(placed.ID) },
+		Committed: func(o order.Order) { s.journal.Committed(o.ID, o.CustomerID, o.AmountCents) },
 	})
 	if err != nil {
 		return err
 	}
-	s.fulfil, err = fulfilment.New(fulfilment.Config{
-		Client: s.peers.dynamo,
-		Logger: s.Logger,
-		Handled: func(e event.OrderCreated, duplicate bool) {
-			took, known := s.ledger.fulfil(e.OrderID, duplicate)
-			if known && !s.Exit {
-				fmt.Fprintf(s.Out, "  order %s of %s: fulfilled %s after its commit\n", e.OrderID, e.CustomerID, milliseconds(took))
-			}
-		},
+	s.relay = relayprocess.New(relayprocess.Config{
+		Settings: relayprocess.Settings{DB: s.peers.url, To: s.destination, Endpoint: s.peers.broker.URL},
+		Taken:    s.journal.Taken,
+		Sent:     s.journal.Sent,
+		Changed:  s.journal.Touch,
+		Logger:   s.Logger,
 	})
-	if err != nil {
-		return err
-	}
-	if err := s.fulfil.Provision(ctx, s.peers.queues, fulfilment.DefaultQueue); err != nil {
-		return err
-	}
-	s.relay, s.shards, err = s.peers.newRelay(ctx, s.Logger)
+	s.watch = newWatch(s)
+	s.page, err = page.New(page.Config{
+		Source:      s.watch,
+		Place:       s.placeForPage,
+		Search:      s.search,
+		Experiments: s.experiments(),
+		Logger:      s.Logger,
+	})
 	return err
+}
+
+// handler answers what belongs to the order service with it, everything else
+// with the page.
+func (s *shop) handler() http.Handler {
+	orders, mux := s.orders.Handler(), http.NewServeMux()
+	mux.Handle("/orders", orders)
+	mux.Handle("/orders/", orders)
+	mux.Handle("/healthz", orders)
+	mux.Handle("/", s.page.Handler())
+	return mux
 }
 
 // SetupError means that the demo cannot start as it was told to: its address or
@@ -147,32 +172,31 @@ func (e *SetupError) Unwrap() error { return e.err }
 // what it was given.
 func (s *shop) run(ctx context.Context) error {
 	s.introduce()
-	consumer, err := s.peers.newConsumer(s.Logger)
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	run := func(part func(context.Context) error) (stop func()) {
+	var stops []func() // last part to stop first
+	run := func(part func(context.Context) error) {
 		partCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
 		group.Go(func() error {
 			defer close(done)
 			return part(partCtx)
 		})
-		return func() { cancel(); <-done }
+		stops = append(stops, func() { cancel(); <-done })
 	}
-	stopConsumer := run(func(ctx context.Context) error { return consumer.Consume(ctx, s.fulfil.Handle) })
-	stopRelay := run(s.relay.Run)
-	stopServer := run(func(ctx context.Context) error {
-		return web.Serve(ctx, s.listener, s.orders.Handler(), s.Logger)
-	})
+	for _, r := range s.reactions {
+		run(r.service.Run)
+	}
+	run(s.relay.Run)
+	run(func(ctx context.Context) error { return web.Serve(ctx, s.listener, s.handler(), s.Logger) })
+	run(s.watch.run)
+	run(s.page.Run)
 	var result report
 	finished := false
 	group.Go(func() (err error) {
 		defer func() {
-			stopServer()
-			stopRelay()
-			stopConsumer()
+			for i := len(stops) - 1; i >= 0; i-- {
+				stops[i]()
+			}
 		}()
 		if result, err = s.work(ctx); errors.Is(err, context.Canceled) {
 			return nil // stopped by a signal, or another part's error is the cause
@@ -187,7 +211,7 @@ func (s *shop) run(ctx context.Context) error {
 	case !s.Exit:
 		return nil
 	case !finished:
-		return &Finding{text: "stopped before it was known whether every order is fulfilled"}
+		return &Finding{text: "stopped before it was known whether every service has every order"}
 	}
 	return result.err()
 }
@@ -200,7 +224,7 @@ func (s *shop) work(ctx context.Context) (report, error) {
 	}
 	if s.Orders > 0 {
 		begin := time.Now()
-		if err := place(ctx, s.url(), s.Orders); err != nil {
+		if _, err := place(ctx, s.url(), s.Orders, numbered); err != nil {
 			return report{}, err
 		}
 		fmt.Fprintf(s.Out, "\n%d orders placed over HTTP in %s, %d at a time.\n", s.Orders, time.Since(begin).Round(time.Millisecond), placers)
@@ -210,7 +234,7 @@ func (s *shop) work(ctx context.Context) (report, error) {
 		fmt.Fprintln(s.Out, "\nstopping")
 		return report{}, ctx.Err()
 	}
-	result, err := s.settle(ctx)
+	result, err := s.settle(ctx, s.Patience)
 	if err == nil {
 		fmt.Fprintln(s.Out)
 		result.print(s.Out)
@@ -221,80 +245,55 @@ func (s *shop) work(ctx context.Context) (report, error) {
 // awaitRelay waits until the relay has taken all shards, so that the delays
 // that the demo reports are those of a running system.
 func (s *shop) awaitRelay(ctx context.Context) error {
-	tick := time.NewTicker(relayPoll)
-	defer tick.Stop()
+	return s.await(ctx, func() bool { return s.relay.State().Ready })
+}
+
+// await waits until the condition holds, which only what touches the journal
+// can make true.
+func (s *shop) await(ctx context.Context, condition func() bool) error {
 	for {
-		if stats := s.relay.Stats(); len(stats.Routes) == 1 && stats.Routes[0].ShardsHeld == s.shards {
+		_, _, changed := s.journal.Progress()
+		if condition() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
-// settle waits until every order, those of earlier runs too, is fulfilled, or
-// nothing moves any more.
-func (s *shop) settle(ctx context.Context) (report, error) {
-	patience := time.NewTimer(s.Patience)
-	defer patience.Stop()
-	_, before, _ := s.ledger.progress()
-	for {
-		open, fulfilled, changed := s.ledger.progress()
-		if fulfilled != before {
-			before = fulfilled
-			patience.Reset(s.Patience)
-		}
-		if open == 0 {
-			if r, err := s.look(ctx); err != nil || r.err() == nil {
-				return r, err
-			}
-		}
-		select {
 		case <-changed:
-		case <-ctx.Done():
-			return report{}, ctx.Err()
-		case <-patience.C:
-			return s.look(ctx)
 		}
 	}
 }
 
-// look compares both sides as they are now.
-func (s *shop) look(ctx context.Context) (report, error) {
-	orders, err := order.List(ctx, s.peers.db.DB)
-	if err != nil {
-		return report{}, err
+// tell says that every service is done with an order.
+func (s *shop) tell(o journal.Order) {
+	if s.Exit {
+		return
 	}
-	fulfilments, err := s.fulfil.All(ctx)
-	if err != nil {
-		return report{}, err
+	line := fmt.Sprintf("  order %s of %q:", o.ID, o.Customer)
+	for i, v := range o.Visits {
+		line += fmt.Sprintf(" %s %s,", s.reactions[i].name, milliseconds(max(v.Done.Sub(o.Committed), 0)))
 	}
-	r := compare(orders, fulfilments)
-	r.delays, r.duplicates = s.ledger.delays()
-	return r, nil
+	fmt.Fprintln(s.Out, line[:len(line)-1]+" after its commit")
 }
 
 func (s *shop) url() string { return "http://" + s.listener.Addr().String() }
 
 func (s *shop) introduce() {
 	say := func(format string, args ...any) { fmt.Fprintf(s.Out, format+"\n", args...) }
-	say("A shop in one process. Each order commits together with the event that announces it;")
-	say("a relay sends the event to SQS; fulfilment notes the order in DynamoDB, once.")
+	say("A shop on this machine. Each order commits together with the event that announces it;")
+	say("a relay reads the log of what committed and sends it; services react, each once.")
 	say("")
+	say("  page        %s", s.url())
 	say("  orders      %s", s.url())
 	say("  database    %s", s.peers.where)
-	say("  relay       topic %s → SQS queue %s", event.Topic, fulfilment.DefaultQueue)
-	say("  fulfilment  SQS queue %s → DynamoDB table %s", fulfilment.DefaultQueue, fulfilment.DefaultTable)
-	say("  AWS         emulated at %s", s.peers.aws.Endpoint)
+	s.parts.introduce(say)
+	say("  AWS         emulated at %s, its queues at %s", s.peers.aws.Endpoint, s.peers.broker.URL)
 	say("  data        %s", s.peers.folder)
 	if s.Exit {
 		return
 	}
 	say("")
-	say("Place an order:")
+	say("Open the page, or place an order here:")
 	say("  curl -sS %s/orders -H 'Content-Type: application/json' -d '{\"customerId\":\"c1\",\"amountCents\":4999}'", s.url())
 	say("")
 	say("Ctrl-C ends it.")
@@ -303,5 +302,5 @@ func (s *shop) introduce() {
 
 func (s *shop) close() error {
 	_ = s.listener.Close() // the server has closed it, unless it never ran
-	return s.peers.close()
+	return errors.Join(s.parts.close(), s.peers.close())
 }

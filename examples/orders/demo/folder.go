@@ -77,7 +77,9 @@ func restartWith(dir string) error {
 }
 
 func (f *folder) emulator() string { return filepath.Join(f.path, "aws") }
-func (f *folder) sqlite() string   { return filepath.Join(f.path, "orders.db") }
+
+// sqlite is the file of one database.
+func (f *folder) sqlite(name string) string { return filepath.Join(f.path, name+".db") }
 
 // postgres is the folder of the demo's own server; empty for one that removes
 // its data itself.

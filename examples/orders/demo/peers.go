@@ -3,31 +3,32 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/orders/awsemulator"
+	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/examples/orders/database"
-	"github.com/postrider/postrider/examples/orders/event"
-	"github.com/postrider/postrider/examples/orders/fulfilment"
 	"github.com/postrider/postrider/internal/pgserver"
-	"github.com/postrider/postrider/relay"
 )
 
-// peers are the servers that the shop needs: an emulated AWS and a database.
+// peers are the servers that the shop needs: an emulated AWS, with a proxy that
+// can fail before its queues, and a database.
 type peers struct {
 	folder *folder
 	aws    *awsemulator.Server
+	// broker is what relay and services take for SQS and SNS. What the demo
+	// itself wants to know of queues it asks the emulator.
+	broker *awsproxy.Server
 	queues *sqs.Client
 	dynamo *dynamodb.Client
 	server *pgserver.Server // nil unless it is the demo's own
 	db     *database.Database
+	url    string // of the database
 	where  string // the database, for people
+	kind   string // its kind, for people
 }
 
 func startPeers(ctx context.Context, o Options, f *folder) (*peers, error) {
@@ -39,18 +40,17 @@ func startPeers(ctx context.Context, o Options, f *folder) (*peers, error) {
 }
 
 func (p *peers) start(ctx context.Context, o Options) (err error) {
-	url := "sqlite:" + p.folder.sqlite()
+	p.kind, p.url = "PostgreSQL", o.Postgres
 	switch o.Postgres {
 	case "":
+		p.kind, p.url = "SQLite", "sqlite:"+p.folder.sqlite("orders")
 	case "auto":
 		if p.server, err = pgserver.Start(ctx, pgserver.Options{Dir: p.folder.postgres()}); err != nil {
 			return err
 		}
-		url = p.server.URL("postgres")
-	default:
-		url = o.Postgres
+		p.url = p.server.URL("postgres")
 	}
-	where, err := config.ParseDatabase(url)
+	where, err := config.ParseDatabase(p.url)
 	if err != nil {
 		return err
 	}
@@ -62,44 +62,23 @@ func (p *peers) start(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.aws = awsemulator.Start()
+	if p.broker, err = awsproxy.Start(p.aws.Endpoint, 1); err != nil {
+		return err
+	}
 	p.queues = sqs.NewFromConfig(p.aws.Config())
 	p.dynamo = dynamodb.NewFromConfig(p.aws.Config())
 	return nil
 }
 
-// newRelay makes the relay as `postrider relay --to sqs://orders` does, and says
-// how many shards it has to serve.
-func (p *peers) newRelay(ctx context.Context, log *slog.Logger) (*relay.Relay, int, error) {
-	store, err := p.db.RelayStore()
-	if err != nil {
-		return nil, 0, err
-	}
-	shards, err := store.Shards(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	publisher, err := sqsbroker.NewPublisher(sqsbroker.PublisherConfig{Client: p.queues, Queue: fulfilment.DefaultQueue})
-	if err != nil {
-		return nil, 0, err
-	}
-	r, err := relay.New(relay.Config{
-		Store:  store,
-		Routes: []relay.Route{{Name: "orders", Topics: []string{event.Topic}, Publisher: publisher}},
-		Logger: log,
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("set up the relay: %w", err)
-	}
-	return r, shards, nil
-}
-
-func (p *peers) newConsumer(log *slog.Logger) (*sqsbroker.Consumer, error) {
-	return sqsbroker.NewConsumer(sqsbroker.ConsumerConfig{Client: p.queues, Queue: fulfilment.DefaultQueue, Logger: log})
-}
+// consumers is a client of SQS as the services have it.
+func (p *peers) consumers() *sqs.Client { return sqs.NewFromConfig(awsemulator.Config(p.broker.URL)) }
 
 // close ends what was started, and first waits for kept data to be written.
 func (p *peers) close() error {
 	var errs []error
+	if p.broker != nil {
+		p.broker.Close()
+	}
 	if p.aws != nil {
 		if !p.folder.temporary {
 			errs = append(errs, p.flush(context.Background()))

@@ -3,51 +3,22 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/postrider/postrider/examples/orders/fulfilment"
-	"github.com/postrider/postrider/examples/orders/order"
 )
 
-// report compares what the order service stored with what fulfilment stored.
+// report compares what the order service stored with what each service stored.
 type report struct {
-	orders      int
-	fulfilments int
-	missing     []string // orders without a fulfilment
-	wrong       []string // fulfilments that differ from their order
-	unknown     []string // fulfilments without an order
-	duplicates  int
-	delays      []time.Duration // sorted
+	orders   int
+	services []serviceReport
 }
 
-func compare(orders []order.Order, fulfilments []fulfilment.Fulfilment) report {
-	r := report{orders: len(orders), fulfilments: len(fulfilments)}
-	byOrder := make(map[string]fulfilment.Fulfilment, len(fulfilments))
-	for _, f := range fulfilments {
-		byOrder[f.OrderID] = f
-	}
-	for _, o := range orders {
-		want := fulfilment.Fulfilment{
-			OrderID:     o.ID,
-			CustomerID:  o.CustomerID,
-			AmountCents: o.AmountCents,
-			Status:      fulfilment.StatusReceived,
-			CreatedAt:   o.CreatedAt,
-		}
-		got, ok := byOrder[o.ID]
-		switch {
-		case !ok:
-			r.missing = append(r.missing, o.ID)
-		case got != want:
-			r.wrong = append(r.wrong, fmt.Sprintf("%s: ordered %+v, fulfilled %+v", o.ID, want, got))
-		}
-		delete(byOrder, o.ID)
-	}
-	for id := range byOrder {
-		r.unknown = append(r.unknown, id)
-	}
-	return r
+type serviceReport struct {
+	reaction *reaction
+	audit
+	duplicates int             // deliveries that were copies
+	delays     []time.Duration // from commit to success, sorted
 }
 
 // err says what is not as it must be; nil if all is well. A duplicate delivery
@@ -65,9 +36,10 @@ func (r report) err() error {
 		}
 		findings = append(findings, text)
 	}
-	find("orders have no fulfilment", r.missing)
-	find("fulfilments differ from their order", r.wrong)
-	find("fulfilments belong to no order", r.unknown)
+	for _, s := range r.services {
+		find("orders are missing in "+s.reaction.name, s.missing)
+		find(s.reaction.unit+" of "+s.reaction.name+" are not as ordered", s.wrong)
+	}
 	if findings == nil {
 		return nil
 	}
@@ -81,17 +53,35 @@ func (f *Finding) Error() string { return f.text }
 
 func (r report) print(w io.Writer) {
 	row := func(name string, value any, note string) {
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-21s %8v   %s", name, value, note), " "))
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-25s %8v   %s", name, value, note), " "))
 	}
 	row("orders", r.orders, "")
-	row("fulfilments", r.fulfilments, "")
-	row("missing", len(r.missing), "orders without a fulfilment")
-	row("wrong", len(r.wrong)+len(r.unknown), "fulfilments that differ from their order")
-	row("duplicates", r.duplicates, "repeated deliveries, without effect")
-	if n := len(r.delays); n > 0 {
-		fmt.Fprintf(w, "  %-21s p50 %s, p99 %s, longest %s\n", "commit to fulfilled",
-			milliseconds(percentile(r.delays, 50)), milliseconds(percentile(r.delays, 99)), milliseconds(r.delays[n-1]))
+	missing, wrong, duplicates := 0, 0, 0
+	for _, s := range r.services {
+		row(s.reaction.unit, s.total, "in "+s.reaction.store)
+		missing += len(s.missing)
+		wrong += len(s.wrong)
+		duplicates += s.duplicates
 	}
+	row("missing", missing, "orders that a service lacks")
+	row("wrong", wrong, "what a service has otherwise than ordered")
+	row("duplicates", duplicates, "repeated deliveries, without effect")
+	for _, s := range r.services {
+		if n := len(s.delays); n > 0 {
+			fmt.Fprintf(w, "  %-25s p50 %s, p99 %s, longest %s\n", "commit to "+s.reaction.name,
+				milliseconds(percentile(s.delays, 50)), milliseconds(percentile(s.delays, 99)), milliseconds(slices.Max(s.delays)))
+		}
+	}
+}
+
+// percentile is the smallest delay that p per cent of them do not exceed
+// (nearest rank).
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := (len(sorted)*p + 99) / 100
+	return sorted[max(rank, 1)-1]
 }
 
 func milliseconds(d time.Duration) string {

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"encoding/json"
+	"html/template"
 	"slices"
 	"strings"
 	"sync"
@@ -61,9 +62,10 @@ func (h *hub) drop(v *viewer) {
 	}
 }
 
-// publish sends those events that differ from the last of their names, and the
-// hops, which are no state and so are seen by those who watch just now alone.
-func (h *hub) publish(events []happening, hops []Hop) {
+// publish sends those events that differ from the last of their names, and what
+// is no state and so is for those who watch just now alone: the hops, and what
+// is said to those who do not see.
+func (h *hub) publish(events []happening, hops []Hop, said string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var news []happening
@@ -79,6 +81,9 @@ func (h *hub) publish(events []happening, hops []Hop) {
 			panic(err) // a programming error: only encodable types are in it
 		}
 		news = append(news, happening{"hops", string(data)})
+	}
+	if said != "" {
+		news = append(news, happening{"announcement", template.HTMLEscapeString(said)})
 	}
 	if len(news) == 0 {
 		return

@@ -89,13 +89,17 @@ func (p *Page) Run(ctx context.Context) error {
 	defer experiments.Wait()
 	defer p.lab.close()
 	hops := 0
+	var crier crier
 	for {
 		sourceChanged, labChanged := p.config.Source.Changed(), p.lab.changedNow()
 		var passed []Hop
 		passed, hops = p.config.Source.Hops(hops)
-		if err := p.frame(passed); err != nil {
+		d := p.data()
+		events, err := d.render()
+		if err != nil {
 			return err
 		}
+		p.hub.publish(events, passed, crier.say(d, time.Now()))
 		pause := time.NewTimer(frameEvery)
 		select {
 		case <-ctx.Done():
@@ -114,14 +118,4 @@ func (p *Page) Run(ctx context.Context) error {
 		}
 		look.Stop()
 	}
-}
-
-// frame sends what has changed since the last one.
-func (p *Page) frame(hops []Hop) error {
-	events, err := p.render()
-	if err != nil {
-		return err
-	}
-	p.hub.publish(events, hops)
-	return nil
 }

@@ -111,8 +111,7 @@ func (p *Page) data() data {
 }
 
 // render renders everything that changes while somebody watches.
-func (p *Page) render() ([]happening, error) {
-	d := p.data()
+func (d data) render() ([]happening, error) {
 	events := []happening{{"figures", d.figures.encode()}}
 	var failed error
 	add := func(event, name string, of any) {
@@ -131,9 +130,6 @@ func (p *Page) render() ([]happening, error) {
 	}
 	for _, t := range d.Trials {
 		add("experiment-"+t.Name, "outcome", t)
-	}
-	if d.View.Announcement.Text != "" {
-		events = append(events, happening{"announcement", template.HTMLEscapeString(d.View.Announcement.Text)})
 	}
 	return events, failed
 }

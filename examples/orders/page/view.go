@@ -24,9 +24,8 @@ type View struct {
 	Latest    []Order
 	Mail      *Mail      // nil: nobody sends any
 	Analytics *Analytics // nil: nobody counts
-	// Announcement is said to those who cannot see the picture, once for each
-	// value of its number.
-	Announcement Announcement
+	// Complete is how many orders of this run have reached everybody.
+	Complete int
 }
 
 // Relay is the relay's process.
@@ -115,12 +114,6 @@ type Hit struct {
 	Customer    string
 	AmountCents int64
 	CreatedAt   string
-}
-
-// Announcement is a sentence for a screen reader.
-type Announcement struct {
-	Number int
-	Text   string
 }
 
 // Hop is one message on one part of its way, as the picture names the parts:

@@ -94,16 +94,20 @@ type Journal struct {
 	passages []Passage
 	passed   int // how many were noted, those no longer kept included
 	moves    int // how many changes that bring an order nearer to its end
+	finished []Order
+	complete func(Order)
 	changed  chan struct{}
 }
 
-// New returns a journal of so many services.
-func New(services int) *Journal {
+// New returns a journal of so many services. complete, unless nil, is called
+// for each order of this run that all of them are done with.
+func New(services int, complete func(Order)) *Journal {
 	return &Journal{
 		now:      time.Now,
 		services: services,
 		orders:   make(map[string]*Order),
 		counts:   Counts{Services: make([]ServiceCounts, services)},
+		complete: complete,
 		changed:  make(chan struct{}),
 	}
 }
@@ -119,9 +123,8 @@ func (j *Journal) Committed(id, customer string, amountCents int64) {
 		if o.Sent.IsZero() {
 			j.counts.Waiting++
 		}
-		if !o.Complete() {
-			j.counts.Open++
-		}
+		j.counts.Open++
+		j.check(o)
 		j.pass(Passage{Order: id, Hop: Commit})
 	})
 }
@@ -204,12 +207,24 @@ func (j *Journal) ended(service int, id string, err error) {
 			v.Done = now
 			counts.Done++
 			j.moves++
-			if !o.Committed.IsZero() && o.Complete() {
-				j.counts.Open--
+			if !o.Committed.IsZero() {
+				j.check(o)
 			}
 		}
 	})
 }
+
+// check sees whether a committed order has just become complete.
+func (j *Journal) check(o *Order) {
+	if o.Complete() {
+		j.counts.Open--
+		j.finished = append(j.finished, o.clone())
+	}
+}
+
+// Touch makes those look again who wait for a change, of something else than
+// what the journal holds.
+func (j *Journal) Touch() { j.update(func(time.Time) {}) }
 
 // Counts are the numbers as they are now.
 func (j *Journal) Counts() Counts {
@@ -312,8 +327,16 @@ func (j *Journal) pass(p Passage) {
 
 func (j *Journal) update(change func(now time.Time)) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	change(j.now())
 	close(j.changed)
 	j.changed = make(chan struct{})
+	finished := j.finished
+	j.finished = nil
+	j.mu.Unlock()
+	if j.complete == nil {
+		return
+	}
+	for _, o := range finished {
+		j.complete(o)
+	}
 }

@@ -10,7 +10,8 @@ import (
 )
 
 func TestAnOrderOnItsWay(t *testing.T) {
-	j := New(2)
+	var complete []Order
+	j := New(2, func(o Order) { complete = append(complete, o) })
 	j.Committed("a", "c1", 100)
 	first, second := j.Watch(0, succeed), j.Watch(1, succeed)
 	now := time.Now()
@@ -29,6 +30,9 @@ func TestAnOrderOnItsWay(t *testing.T) {
 	if c.Open != 0 || c.Services[0].Done != 1 || c.Services[1] != (ServiceCounts{Deliveries: 2, Done: 1, Repeats: 1}) {
 		t.Errorf("at the end: %+v", c)
 	}
+	if len(complete) != 1 || complete[0].ID != "a" {
+		t.Errorf("complete: %v", complete)
+	}
 	o, ok := j.Find("a")
 	if !ok || !o.Complete() || o.Customer != "c1" || o.Visits[1].Deliveries != 2 {
 		t.Errorf("found %+v, %t", o, ok)
@@ -40,7 +44,7 @@ func TestAnOrderOnItsWay(t *testing.T) {
 
 // Relay and services can be faster than the note of the commit.
 func TestANoteThatIsLate(t *testing.T) {
-	j := New(1)
+	j := New(1, nil)
 	j.Sent([]string{"a"}, time.Now())
 	deliver(t, j.Watch(0, succeed), "a")
 	j.Committed("a", "c1", 100)
@@ -55,7 +59,7 @@ func TestANoteThatIsLate(t *testing.T) {
 // Messages of nobody's order, and orders of an earlier run, are counted as
 // deliveries and are no open orders.
 func TestStrangers(t *testing.T) {
-	j := New(1)
+	j := New(1, nil)
 	refuse := j.Watch(0, func(context.Context, outbox.Message) error { return errors.New("no") })
 	_, _, changed := j.Progress()
 	if err := refuse(t.Context(), outbox.Message{}); err == nil {
@@ -72,7 +76,7 @@ func TestStrangers(t *testing.T) {
 }
 
 func TestVeryManyPassages(t *testing.T) {
-	j := New(1)
+	j := New(1, nil)
 	for range 5 * maxPassages {
 		j.Taken([]string{"a"}, time.Now())
 	}

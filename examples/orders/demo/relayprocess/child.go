@@ -45,11 +45,15 @@ func Main(ctx context.Context, log *slog.Logger) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return serve(ctx, Settings{
+	err := serve(ctx, Settings{
 		DB:       os.Getenv(variableDB),
 		To:       os.Getenv(variableTo),
 		Endpoint: os.Getenv(variableEndpoint),
 	}, &reporter{out: os.Stdout}, log)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // stopped before it had begun
+	}
+	return err
 }
 
 func serve(ctx context.Context, s Settings, to *reporter, log *slog.Logger) (err error) {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postrider/postrider/relay"
 )
 
 // Config is what a Process needs.
@@ -162,7 +164,7 @@ func (p *Process) once(ctx context.Context) (killed bool, err error) {
 		return false, fmt.Errorf("the relay's process: %w", err)
 	}
 	if loose > 0 {
-		return false, fmt.Errorf("the relay stopped with %d messages that may be published again", loose)
+		return false, &relay.UnsettledError{Messages: loose}
 	}
 	return false, nil
 }
