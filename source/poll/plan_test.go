@@ -3,6 +3,7 @@ package poll_test
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,74 @@ func TestPlansOnLargeTables(t *testing.T) {
 	if len(types) < 6 {
 		t.Fatalf("only %d statements were looked at: %q", len(types), statements)
 	}
+}
+
+// Reading a page costs the same however many messages wait behind it, and
+// however many were read before it: the server touches as many blocks.
+func TestPagesCostTheSameAtEveryDepth(t *testing.T) {
+	w := newWorld(t)
+	depths := []int{5_000, 50_000, testsize.Pick(200_000, 500_000)}
+	var first int64
+	rows := 0
+	for _, depth := range depths {
+		w.exec(`INSERT INTO postrider.log_0 (id, topic, payload)
+			SELECT gen_random_uuid(), 't', convert_to(repeat('x', 200), 'UTF8') FROM generate_series(1, $1::int)`, depth-rows)
+		w.exec(`VACUUM ANALYZE postrider.log_0`)
+		rows = depth
+		for _, from := range []int{0, depth - 2000} {
+			blocks := w.blocksOfPage(from)
+			if first == 0 {
+				first = blocks
+			}
+			if blocks > first*12/10+8 {
+				t.Errorf("a page after %d of %d rows touches %d blocks, the first one %d", from, depth, blocks, first)
+			}
+		}
+	}
+}
+
+// blocksOfPage reads the page after a position as a lease does, and returns how
+// many blocks the server touched.
+func (w *world) blocksOfPage(from int) int64 {
+	w.tb.Helper()
+	var page string
+	w.rewrite = func(sql string) string {
+		if strings.Contains(sql, "BETWEEN") {
+			page = sql
+		}
+		return sql
+	}
+	lease := w.acquire()
+	w.receiveSome(lease, 1)
+	w.rewrite = nil
+	var plan string
+	err := w.pool.QueryRow(w.tb.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+page,
+		"route", 0, leaseToken(w), []int64{}, int64(from+1), int64(math.MaxInt64), 1000).Scan(&plan)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	var tops []struct {
+		Plan struct {
+			Hit  int64   `json:"Shared Hit Blocks"`
+			Read int64   `json:"Shared Read Blocks"`
+			Rows float64 `json:"Actual Rows"`
+		}
+	}
+	if err := json.Unmarshal([]byte(plan), &tops); err != nil {
+		w.tb.Fatal(err)
+	}
+	if tops[0].Plan.Rows != 1001 { // the snapshot's row and a page
+		w.tb.Fatalf("the page has %v rows", tops[0].Plan.Rows)
+	}
+	return tops[0].Plan.Hit + tops[0].Plan.Read
+}
+
+func leaseToken(w *world) (token string) {
+	w.tb.Helper()
+	if err := w.pool.QueryRow(w.tb.Context(), `SELECT token::text FROM postrider.cursor`).Scan(&token); err != nil {
+		w.tb.Fatal(err)
+	}
+	return token
 }
 
 func (w *world) receiveSome(lease relay.Lease, n int) []relay.Delivery {
