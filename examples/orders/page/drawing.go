@@ -38,8 +38,22 @@ type arrow struct {
 // Middle is where titles are written.
 func (b box) Middle() int { return b.X + b.W/2 }
 
-// Line is the y of the n-th line of text in the box, counted from 0.
-func (b box) Line(n int) int { return b.Y + 26 + 19*n }
+// Bottom is the y of the lower edge.
+func (b box) Bottom() int { return b.Y + b.H }
+
+// Line is the y of the n-th line of text in the box, counted from 0. What is
+// always there is in the middle of the box.
+func (b box) Line(n int) int {
+	lines := 1
+	for _, text := range []string{b.Figure, b.Note} {
+		if text != "" {
+			lines++
+		}
+	}
+	return b.Y + (b.H-(lines-1)*lineHeight)/2 + 5 + n*lineHeight
+}
+
+const lineHeight = 18
 
 // Measures of the wide drawing: widths of boxes and arrows, and rows.
 const (
@@ -74,7 +88,7 @@ func (v *View) wide() drawing {
 	}
 	put(box{W: 124, H: 76, Title: "Order service", Note: "POST /orders", Kind: "plain"})
 	right("commit", "commits")
-	d.database(x, middle-82, 164, v)
+	d.database(x, middle-frameHeight/2, 164, v)
 	x += 164
 	right("take", "taken")
 	relay := relayBox
@@ -101,7 +115,7 @@ func (v *View) wide() drawing {
 		y := queue.Y + wideRow/2
 		d.Arrows = append(d.Arrows, arrow{
 			Hop: "queue-" + name, Path: fmt.Sprintf("M%d %d C%d %d %d %d %d %d", start+3, middle, start+44, middle, start+28, y, queue.X-3, y),
-			Figure: "queued-" + name, X: queue.X - 8, Y: y - 10, Anchor: "end",
+			Figure: "queued-" + name, X: queue.X - 9, Y: beside(y, middle), Anchor: "end",
 		})
 		service.X, service.Y, service.W, service.H = queue.X+queue.W+wideArrow, queue.Y, 168, wideRow
 		d.Arrows = append(d.Arrows, arrow{
@@ -114,6 +128,17 @@ func (v *View) wide() drawing {
 	d.Width = x + 1
 	return d
 }
+
+// beside is where a number does not meet an arrow that comes from the middle.
+func beside(y, middle int) int {
+	if y > middle {
+		return y + 18
+	}
+	return y - 10
+}
+
+// frameHeight is the height of the database in both drawings.
+const frameHeight = 172
 
 // Measures of the narrow drawing.
 const (
@@ -144,7 +169,7 @@ func (v *View) narrow() drawing {
 	put(box{Title: "Order service", Note: "POST /orders", Kind: "plain"})
 	down("commit", "commits")
 	d.database(narrowLeft-12, y, width+24, v)
-	y += 164
+	y += frameHeight
 	down("take", "taken")
 	put(relayBox)
 	down("send", "sent")
@@ -184,10 +209,10 @@ var (
 
 // database draws the frame of the transaction with two boxes in it.
 func (d *drawing) database(x, y, w int, v *View) {
-	d.Frame = box{X: x, Y: y, W: w, H: 164, Title: v.Database, Note: "one transaction", Time: "time-commit"}
+	d.Frame = box{X: x, Y: y, W: w, H: frameHeight, Title: v.Database, Note: "one transaction", Time: "time-commit"}
 	d.Boxes = append(d.Boxes,
-		box{X: x + 10, Y: y + 34, W: w - 20, H: 52, Title: "Orders", Figure: "placed", Kind: "plain"},
-		box{X: x + 10, Y: y + 94, W: w - 20, H: 52, Title: "Outbox log", Figure: "waiting", Part: "log", Kind: "ours"},
+		box{X: x + 10, Y: y + 36, W: w - 20, H: 50, Title: "Orders", Figure: "placed", Kind: "plain"},
+		box{X: x + 10, Y: y + 96, W: w - 20, H: 50, Title: "Outbox log", Figure: "waiting", Part: "log", Kind: "ours"},
 	)
 }
 

@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -179,8 +180,18 @@ func plural(n int, noun string) string {
 }
 
 // number writes 1234567 as 1,234,567.
-func number(n int) string {
-	digits := strconv.Itoa(n)
+func number(n int) string { return grouped(strconv.Itoa(n)) }
+
+// money writes 123456 cents as 1,234.56.
+func money(cents *big.Int) string {
+	whole, rest := new(big.Int).QuoRem(cents, big.NewInt(100), new(big.Int))
+	return grouped(whole.String()) + fmt.Sprintf(".%02d", rest.Abs(rest).Int64())
+}
+
+// amount is money that fits.
+func amount(cents int64) string { return money(big.NewInt(cents)) }
+
+func grouped(digits string) string {
 	var out strings.Builder
 	for i, d := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 && digits[i-1] != '-' {
@@ -189,11 +200,6 @@ func number(n int) string {
 		out.WriteRune(d)
 	}
 	return out.String()
-}
-
-// money writes 123456 cents as 1,234.56.
-func money(cents int64) string {
-	return number(int(cents/100)) + fmt.Sprintf(".%02d", cents%100)
 }
 
 // since writes a time after the commit.

@@ -12,6 +12,7 @@ import (
 var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"amount": amount,
 	"asset":  asset,
 	"money":  money,
 	"plural": plural,

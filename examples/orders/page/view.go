@@ -1,6 +1,9 @@
 package page
 
-import "time"
+import (
+	"math/big"
+	"time"
+)
 
 // View is everything that the page shows at one moment.
 type View struct {
@@ -89,23 +92,23 @@ type Letter struct {
 // Analytics are the figures of analytics.
 type Analytics struct {
 	Orders       int
-	RevenueCents int64
+	RevenueCents *big.Int
 	Minutes      []Minute   // oldest first, without gaps
-	Customers    []Customer // those with the most orders, first
+	Customers    []Customer // those with the most revenue, first
 }
 
 // Minute is one minute's.
 type Minute struct {
 	At           time.Time
 	Orders       int
-	RevenueCents int64
+	RevenueCents *big.Int
 }
 
 // Customer is one customer's.
 type Customer struct {
 	Name         string
 	Orders       int
-	RevenueCents int64
+	RevenueCents *big.Int
 }
 
 // Hit is one order that a search found.
