@@ -1,6 +1,6 @@
 // Package cloud is what the shop's services share about AWS: the SDK's own
-// configuration with readable complaints, and queues and tables that are safe
-// to create again. Nothing here knows endpoints or keys: the SDK's environment
+// configuration with readable complaints, and topics, queues and tables that
+// are safe to create again. Nothing here knows endpoints or keys: the SDK's environment
 // (AWS_ENDPOINT_URL, AWS_REGION, its credential chain) decides.
 package cloud
 
@@ -36,12 +36,12 @@ func Load(ctx context.Context) (aws.Config, error) {
 func Hint(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		switch api.ErrorCode() {
-		case "ResourceNotFoundException", "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist":
-			return "create the queues and tables with `orders provision`"
+		case "ResourceNotFoundException", "AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "NotFound":
+			return "create the topic, queues and tables with `orders provision`"
 		case "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId",
 			"SignatureDoesNotMatch", "InvalidSignatureException", "MissingAuthenticationToken":
 			return "the AWS credentials are not valid (any more): renew them"
-		case "AccessDenied", "AccessDeniedException":
+		case "AccessDenied", "AccessDeniedException", "AuthorizationError":
 			return "the AWS identity lacks a right that the message names: allow it in its policy"
 		}
 		return ""

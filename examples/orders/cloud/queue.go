@@ -37,48 +37,67 @@ func DeadLetterQueue(queue string) string {
 // and the dead letters' retention. Other settings of existing queues stay. A
 // name that ends in ".fifo" makes FIFO queues.
 func EnsureQueue(ctx context.Context, client *sqs.Client, name string) error {
-	dead, err := createQueue(ctx, client, DeadLetterQueue(name), map[string]string{
+	_, _, err := ensureQueue(ctx, client, name)
+	return err
+}
+
+// queue is one that exists.
+type queue struct{ name, url, arn string }
+
+func ensureQueue(ctx context.Context, client *sqs.Client, name string) (q, dead queue, err error) {
+	dead, err = createQueue(ctx, client, DeadLetterQueue(name), map[string]string{
 		"MessageRetentionPeriod": strconv.Itoa(deadRetention),
 	})
 	if err != nil {
-		return err
-	}
-	attributes, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl:       &dead,
-		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
-	})
-	if err != nil {
-		return fmt.Errorf("read the ARN of queue %q: %w", DeadLetterQueue(name), err)
+		return q, dead, err
 	}
 	redrive, err := json.Marshal(map[string]string{
-		"deadLetterTargetArn": attributes.Attributes[string(types.QueueAttributeNameQueueArn)],
+		"deadLetterTargetArn": dead.arn,
 		"maxReceiveCount":     strconv.Itoa(MaxReceives),
 	})
 	if err != nil {
-		return fmt.Errorf("encode a redrive policy: %w", err)
+		return q, dead, fmt.Errorf("encode a redrive policy: %w", err)
 	}
-	_, err = createQueue(ctx, client, name, map[string]string{
+	q, err = createQueue(ctx, client, name, map[string]string{
 		"RedrivePolicy":                 string(redrive),
 		"ReceiveMessageWaitTimeSeconds": strconv.Itoa(longPoll),
 	})
-	return err
+	return q, dead, err
+}
+
+// attribute reads one attribute of the queue; empty if it has none.
+func (q queue) attribute(ctx context.Context, client *sqs.Client, name types.QueueAttributeName) (string, error) {
+	out, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name},
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the attribute %s of queue %q: %w", name, q.name, err)
+	}
+	return out.Attributes[string(name)], nil
+}
+
+func (q queue) set(ctx context.Context, client *sqs.Client, attributes map[string]string) error {
+	_, err := client.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &q.url, Attributes: attributes})
+	if err != nil {
+		return fmt.Errorf("set the attributes of queue %q: %w", q.name, err)
+	}
+	return nil
 }
 
 // createQueue creates the queue without attributes, because SQS refuses to
 // "create" an existing one with others than it has, and then sets them.
-func createQueue(ctx context.Context, client *sqs.Client, name string, attributes map[string]string) (url string, err error) {
+func createQueue(ctx context.Context, client *sqs.Client, name string, attributes map[string]string) (queue, error) {
 	input := &sqs.CreateQueueInput{QueueName: &name}
 	if strings.HasSuffix(name, ".fifo") {
 		input.Attributes = map[string]string{"FifoQueue": "true"}
 	}
 	created, err := client.CreateQueue(ctx, input)
 	if err != nil {
-		return "", fmt.Errorf("create queue %q: %w", name, err)
+		return queue{}, fmt.Errorf("create queue %q: %w", name, err)
 	}
-	url = aws.ToString(created.QueueUrl)
-	_, err = client.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &url, Attributes: attributes})
-	if err != nil {
-		return "", fmt.Errorf("set the attributes of queue %q: %w", name, err)
+	q := queue{name: name, url: aws.ToString(created.QueueUrl)}
+	if q.arn, err = q.attribute(ctx, client, types.QueueAttributeNameQueueArn); err != nil {
+		return q, err
 	}
-	return url, nil
+	return q, q.set(ctx, client, attributes)
 }
