@@ -79,6 +79,12 @@ func report(err error) int {
 	}
 	fmt.Fprintf(os.Stderr, "orders: %v\n", err)
 	hint := cloud.Hint(err)
+	if knowing, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		hint = knowing.Hint()
+	}
 	if is[*pgconn.ConnectError](err) {
 		hint = "is PostgreSQL running at that address, and may this user connect?"
 	}

@@ -76,7 +76,7 @@ func environment(t testing.TB, extra ...string) []string {
 	env = append(env,
 		"AWS_REGION="+awsemulator.Region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
 		"AWS_CONFIG_FILE="+none, "AWS_SHARED_CREDENTIALS_FILE="+none, "AWS_EC2_METADATA_DISABLED=true",
-		"GORACE=halt_on_error=1 exitcode=66")
+		"ORDERS_FULFILMENT_ADDR=127.0.0.1:0", "GORACE=halt_on_error=1 exitcode=66")
 	return append(env, extra...)
 }
 

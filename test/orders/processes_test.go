@@ -142,7 +142,7 @@ func TestExitCodesAndHints(t *testing.T) {
 		want string
 	}{
 		"no command":        {nil, "", 2, "--help"},
-		"unknown command":   {nil, "consume notification", 2, "unexpected argument"},
+		"unknown command":   {nil, "consume accounting", 2, "unexpected argument"},
 		"unknown flag":      {nil, "demo --fast", 2, "unknown flag"},
 		"negative orders":   {nil, "demo --orders=-1", 2, "--orders"},
 		"no database":       {nil, "serve", 2, "--db"},

@@ -59,7 +59,8 @@ func environment(t testing.TB, extra ...string) []string {
 		}
 	}
 	none := filepath.Join(t.TempDir(), "none")
-	env = append(env, "AWS_CONFIG_FILE="+none, "AWS_SHARED_CREDENTIALS_FILE="+none, "AWS_EC2_METADATA_DISABLED=true")
+	env = append(env, "AWS_CONFIG_FILE="+none, "AWS_SHARED_CREDENTIALS_FILE="+none, "AWS_EC2_METADATA_DISABLED=true",
+		"ORDERS_FULFILMENT_ADDR=127.0.0.1:0")
 	return append(env, extra...)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/outbox"
 )
@@ -96,7 +97,11 @@ func (s *Service) Handle(ctx context.Context, m outbox.Message) error {
 	})
 	_, duplicate := errors.AsType[*types.ConditionalCheckFailedException](err)
 	if err != nil && !duplicate {
-		return fmt.Errorf("fulfilment: write order %s: %w", e.OrderID, err)
+		err = fmt.Errorf("fulfilment: write order %s: %w", e.OrderID, err)
+		if cloud.Unreachable(err) {
+			return outbox.Unavailable(err)
+		}
+		return err
 	}
 	s.handled(e, duplicate)
 	return nil
