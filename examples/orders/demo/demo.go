@@ -136,13 +136,11 @@ func (s *shop) build(ctx context.Context) (err error) {
 		Logger:   s.Logger,
 	})
 	s.watch = newWatch(s)
-	s.page, err = page.New(page.Config{
-		Source:      s.watch,
-		Place:       s.placeForPage,
-		Search:      s.search,
-		Experiments: s.experiments(),
-		Logger:      s.Logger,
-	})
+	shown := page.Config{Source: s.watch, Place: s.placeForPage, Experiments: s.experiments(), Logger: s.Logger}
+	if s.search != nil {
+		shown.Search = func(ctx context.Context, query string) ([]page.Hit, int, error) { return find(ctx, s.search, query) }
+	}
+	s.page, err = page.New(shown)
 	return err
 }
 
@@ -153,6 +151,9 @@ func (s *shop) handler() http.Handler {
 	mux.Handle("/orders", orders)
 	mux.Handle("/orders/", orders)
 	mux.Handle("/healthz", orders)
+	if s.search != nil {
+		mux.Handle("/search", s.search.Handler())
+	}
 	mux.Handle("/", s.page.Handler())
 	return mux
 }
@@ -283,12 +284,12 @@ func (s *shop) introduce() {
 	say("A shop on this machine. Each order commits together with the event that announces it;")
 	say("a relay reads the log of what committed and sends it; services react, each once.")
 	say("")
-	say("  page        %s", s.url())
-	say("  orders      %s", s.url())
-	say("  database    %s", s.peers.where)
+	say("  page          %s", s.url())
+	say("  orders        %s", s.url())
+	say("  database      %s", s.peers.where)
 	s.parts.introduce(say)
-	say("  AWS         emulated at %s, its queues at %s", s.peers.aws.Endpoint, s.peers.broker.URL)
-	say("  data        %s", s.peers.folder)
+	say("  AWS           emulated at %s, its queues at %s", s.peers.aws.Endpoint, s.peers.broker.URL)
+	say("  data          %s", s.peers.folder)
 	if s.Exit {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/examples/orders/awsproxy"
@@ -17,8 +18,9 @@ const (
 	pace = 100 * time.Millisecond
 	// burst is how many orders are on their way when the relay is killed.
 	burst = 60
-	// brokerAway is how long the broker stays away.
+	// brokerAway is how long the broker stays away, mailAway the mail server.
 	brokerAway = 5 * time.Second
+	mailAway   = 5 * time.Second
 )
 
 func (s *shop) experiments() []page.Experiment {
@@ -33,6 +35,11 @@ func (s *shop) experiments() []page.Experiment {
 			"The relay spends no attempt, asks now and then whether the broker is back, and sends what has waited.",
 		Run: s.takeBrokerAway,
 	}, {
+		Name: "fail-notification", Title: "Fail the notification service", Button: "Stop its mail server",
+		Expect: "For five seconds the mail server hangs up on everybody. The other services do not notice. " +
+			"Notification keeps its messages and waits: no try of theirs is spent, no mail is lost, and none is sent twice.",
+		Run: s.failNotification,
+	}, {
 		Name: "deliver-twice", Title: "Deliver a message twice", Button: "Lose an answer",
 		Expect: "The broker takes a message, and its answer is lost on the way back. The relay cannot know, and sends it again. " +
 			"Every service gets it twice, and acts once.",
@@ -43,6 +50,9 @@ func (s *shop) experiments() []page.Experiment {
 			"Orders go past it.",
 		Run: s.poisonMessage,
 	}}
+	if s.mail == nil {
+		list = slices.DeleteFunc(list, func(e page.Experiment) bool { return e.Name == "fail-notification" })
+	}
 	return list
 }
 
@@ -165,6 +175,42 @@ func (s *shop) setAway(away bool) {
 		s.peers.broker.Up()
 	}
 	s.journal.Touch()
+}
+
+func (s *shop) failNotification(ctx context.Context, say func(string)) (string, error) {
+	at := slices.IndexFunc(s.reactions, func(r *reaction) bool { return r.name == "notification" })
+	refused := s.journal.Counts().Services[at].Refusals
+	s.mail.catcher.Down()
+	defer s.mail.catcher.Up()
+	begin := time.Now()
+	say("The mail server hangs up on everybody. Orders go on.")
+	n, err := s.placeFor(ctx, mailAway/2)
+	if err != nil {
+		return "", err
+	}
+	others, mailed := true, 0
+	for _, o := range s.journal.Newest(n) {
+		for i, v := range o.Visits {
+			others = others && (i == at || !v.Done.IsZero())
+		}
+		if !o.Visits[at].Done.IsZero() {
+			mailed++
+		}
+	}
+	if others {
+		say(fmt.Sprintf("All but notification are done with the %d orders; %d are mailed.", n, mailed))
+	}
+	if !sleep(ctx, time.Until(begin.Add(mailAway))) {
+		return "", ctx.Err()
+	}
+	s.mail.catcher.Up()
+	back := time.Now()
+	say("The mail server is back.")
+	if err := s.verify(ctx); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("The mail server was away for %.1f s. %d orders were taken meanwhile; %.1f s after its return each had its one mail. "+
+		"Notification gave back %d messages.", mailAway.Seconds(), n, time.Since(back).Seconds(), s.journal.Counts().Services[at].Refusals-refused), nil
 }
 
 func (s *shop) deliverTwice(ctx context.Context, say func(string)) (string, error) {

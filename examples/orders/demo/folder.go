@@ -81,6 +81,17 @@ func (f *folder) emulator() string { return filepath.Join(f.path, "aws") }
 // sqlite is the file of one database.
 func (f *folder) sqlite(name string) string { return filepath.Join(f.path, name+".db") }
 
+// index is the folder of the search index.
+func (f *folder) index() string { return filepath.Join(f.path, "search.bleve") }
+
+// mails is the file of the mailbox; empty for one that is not kept.
+func (f *folder) mails() string {
+	if f.temporary {
+		return ""
+	}
+	return filepath.Join(f.path, "mails.jsonl")
+}
+
 // postgres is the folder of the demo's own server; empty for one that removes
 // its data itself.
 func (f *folder) postgres() string {

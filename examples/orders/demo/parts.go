@@ -2,15 +2,19 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/postrider/postrider/examples/orders/analytics"
+	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/examples/orders/fulfilment"
-	"github.com/postrider/postrider/examples/orders/page"
+	"github.com/postrider/postrider/examples/orders/search"
 )
 
 // parts are what differs between the whole shop and the plain one.
@@ -19,20 +23,64 @@ type parts struct {
 	// destination is where the relay sends: a topic's ARN or a queue's name.
 	destination string
 	// poison sends a message that nobody can read to where the relay sends.
-	poison func(context.Context) error
-	// search finds orders. nil: nobody does.
-	search func(ctx context.Context, query string) ([]page.Hit, error)
+	poison    func(context.Context) error
+	mail      *mail              // nil: plain
+	analytics *analytics.Service // nil: plain
+	search    *search.Service    // nil: plain
 	// away: the broker is cut off.
 	away atomic.Bool
 }
 
 func (p *parts) make(ctx context.Context, s *shop) error {
-	fulfilment, err := newFulfilment(ctx, s.peers, s.Logger)
-	if err != nil {
+	add := func(r *reaction, err error) error {
+		if err == nil {
+			p.reactions = append(p.reactions, r)
+		}
 		return err
 	}
-	p.reactions = append(p.reactions, fulfilment)
-	p.plain(s.peers)
+	if err := add(newFulfilment(ctx, s.peers, s.Logger)); err != nil {
+		return err
+	}
+	if s.Plain {
+		p.plain(s.peers)
+		return nil
+	}
+	var err error
+	if p.mail, err = newMail(s.peers.folder); err != nil {
+		return err
+	}
+	if err := add(newNotification(ctx, s.peers.folder, p.mail, s.Logger)); err != nil {
+		return err
+	}
+	r, analytics, err := newAnalytics(ctx, s.peers.folder, s.Logger)
+	if err := add(r, err); err != nil {
+		return err
+	}
+	p.analytics = analytics
+	r, search, err := newSearch(s.peers.folder, s.Logger)
+	if err := add(r, err); err != nil {
+		return err
+	}
+	p.search = search
+	return p.fanOut(ctx, s.peers)
+}
+
+// fanOut lets the relay publish to a topic that all queues are subscribed to.
+func (p *parts) fanOut(ctx context.Context, peers *peers) (err error) {
+	var queues []string
+	for _, r := range p.reactions {
+		queues = append(queues, r.queue)
+	}
+	topics := sns.NewFromConfig(peers.aws.Config())
+	if p.destination, err = cloud.EnsureFanOut(ctx, topics, peers.queues, event.Topic, queues...); err != nil {
+		return err
+	}
+	p.poison = func(ctx context.Context) error {
+		if _, err := topics.Publish(ctx, &sns.PublishInput{TopicArn: &p.destination, Message: aws.String(poison)}); err != nil {
+			return fmt.Errorf("publish to topic %s: %w", p.destination, err)
+		}
+		return nil
+	}
 	return nil
 }
 
@@ -55,10 +103,17 @@ func (p *parts) plain(peers *peers) {
 const poison = `{"orderId": "none", "customerId`
 
 func (p *parts) introduce(say func(format string, args ...any)) {
-	say("  relay       topic %s → %s", event.Topic, p.destination)
+	say("  relay         topic %s → %s", event.Topic, p.destination)
 	for _, r := range p.reactions {
-		say("  %-11s SQS queue %s → %s", r.name, r.queue, r.store)
+		say("  %-13s SQS queue %s → %s", r.name, r.queue, r.store)
 	}
 }
 
-func (p *parts) close() error { return closeAll(p.reactions) }
+// close closes what the services have, which have stopped.
+func (p *parts) close() error {
+	err := closeAll(p.reactions)
+	if p.mail != nil {
+		err = errors.Join(err, p.mail.close())
+	}
+	return err
+}

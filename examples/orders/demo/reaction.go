@@ -27,7 +27,8 @@ import (
 type reaction struct {
 	name  string // "fulfilment"
 	title string // "Fulfilment"
-	unit  string // what it stores: "fulfilments"
+	unit  string // what it stores, after a number: "fulfilments"
+	row   string // what the report calls that
 	queue string
 	store string // where it stores them, for people
 	// handle is the service's own.
@@ -132,7 +133,7 @@ func newFulfilment(ctx context.Context, p *peers, log *slog.Logger) (*reaction, 
 		return nil, err
 	}
 	return &reaction{
-		name: "fulfilment", title: "Fulfilment", unit: "fulfilments",
+		name: "fulfilment", title: "Fulfilment", unit: "fulfilments", row: "fulfilments",
 		queue: fulfilment.DefaultQueue, store: "DynamoDB",
 		handle: s.Handle,
 		total:  func(ctx context.Context) (int, error) { return items(ctx, p.dynamo, fulfilment.DefaultTable) },

@@ -38,7 +38,7 @@ func (r report) err() error {
 	}
 	for _, s := range r.services {
 		find("orders are missing in "+s.reaction.name, s.missing)
-		find(s.reaction.unit+" of "+s.reaction.name+" are not as ordered", s.wrong)
+		find("things in "+s.reaction.name+" are not as ordered", s.wrong)
 	}
 	if findings == nil {
 		return nil
@@ -58,7 +58,7 @@ func (r report) print(w io.Writer) {
 	row("orders", r.orders, "")
 	missing, wrong, duplicates := 0, 0, 0
 	for _, s := range r.services {
-		row(s.reaction.unit, s.total, "in "+s.reaction.store)
+		row(s.reaction.row, s.total, "in "+s.reaction.store)
 		missing += len(s.missing)
 		wrong += len(s.wrong)
 		duplicates += s.duplicates

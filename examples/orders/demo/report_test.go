@@ -12,7 +12,7 @@ import (
 
 func reportOf(orders int, a audit) report {
 	return report{orders: orders, services: []serviceReport{{
-		reaction: &reaction{name: "fulfilment", unit: "fulfilments", store: "DynamoDB"}, audit: a,
+		reaction: &reaction{name: "fulfilment", row: "fulfilments", store: "DynamoDB"}, audit: a,
 	}}}
 }
 
@@ -34,7 +34,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal("all of it was taken for well")
 	}
 	for _, want := range []string{
-		"1 orders are missing in fulfilment:\n  missing", "3 fulfilments of fulfilment are not as ordered",
+		"1 orders are missing in fulfilment:\n  missing", "3 things in fulfilment are not as ordered",
 		"wrong-amount", "wrong-customer", "unknown: there is no such order",
 	} {
 		if !strings.Contains(err.Error(), want) {

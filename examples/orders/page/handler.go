@@ -197,13 +197,12 @@ func (p *Page) search(ctx context.Context, query string) found {
 	if len(query) > maxQuery {
 		return found{Query: query, Error: fmt.Sprintf("A search has at most %d characters.", maxQuery)}
 	}
-	hits, err := p.config.Search(ctx, query)
+	hits, total, err := p.config.Search(ctx, query)
 	if err != nil {
 		p.log.ErrorContext(ctx, "a search failed", "error", err)
 		return found{Query: query, Error: "The search did not work; the log says why."}
 	}
-	const shown = 10
-	return found{Query: query, Hits: hits[:min(len(hits), shown)], More: len(hits) > shown}
+	return found{Query: query, Hits: hits, Total: total}
 }
 
 // events is the stream of what changes.

@@ -29,8 +29,9 @@ type Config struct {
 	// Place places n orders as a client of the shop does, and returns the id of
 	// the last one. A *Refusal says what was wrong with the request. Required.
 	Place func(ctx context.Context, n int, customer string, amountCents int64) (id string, err error)
-	// Search finds orders. nil: the page has no search.
-	Search func(ctx context.Context, query string) ([]Hit, error)
+	// Search finds orders, and says how many there are besides those that it
+	// returns. nil: the page has no search.
+	Search func(ctx context.Context, query string) (hits []Hit, total int, err error)
 	// Experiments are the buttons that break things, in order.
 	Experiments []Experiment
 	// Logger gets what viewers must not see. Default: slog.Default.

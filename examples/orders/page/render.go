@@ -51,7 +51,7 @@ type placed struct{ Text, ID, Error string }
 type found struct {
 	Query string
 	Hits  []Hit
-	More  bool
+	Total int
 	Error string
 }
 
