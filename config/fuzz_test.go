@@ -140,7 +140,7 @@ func TestRoundTrip(t *testing.T) {
 			c.Routes = append(c.Routes, Route{
 				Name:   string(rune('a'+i)) + rapid.StringMatching(`[A-Za-z0-9_.-]{0,20}`).Draw(t, "name"),
 				Topics: rapid.SliceOfN(rapid.StringMatching(`[a-z0-9$:#{}'"*]{1,2}[a-z0-9.$]{1,9}`), 1, 4).Draw(t, "topics"),
-				To:     Destination{"sqs", rapid.StringMatching(`[A-Za-z0-9_-]{1,20}(\{topic\}|\{key\}|\{type\}|)(\.fifo)?`).Draw(t, "queue")},
+				To:     Destination{pick("scheme", Schemes...), rapid.StringMatching(`[A-Za-z0-9_-]{1,20}(\{topic\}|\{key\}|\{type\}|)(\.fifo)?`).Draw(t, "queue")},
 				Start:  pick("start", "beginning", "now"), Order: pick("order", "key", "none"), Encoding: pick("encoding", "raw", "base64"),
 				OnFailure: pick("on failure", "release", "hold"), Rate: rapid.Float64Range(0, 1e9).Draw(t, "rate"),
 				Concurrency:    rapid.IntRange(1, 1024).Draw(t, "concurrency"),

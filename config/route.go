@@ -106,7 +106,7 @@ func (l *loader) route(n *yaml.Node, setting string, lease time.Duration, leaseA
 		l.problems.add(at, setting, "has no topics", "write \"topics: [orders]\", or [\"**\"] for every topic")
 	}
 	if _, ok := seen["to"]; !ok {
-		l.problems.add(at, setting, "does not say where to send to", "write \"to: "+destinationForms+"\"")
+		l.problems.add(at, setting, "does not say where to send to", "write \"to: sqs://QUEUE\" or \"to: sns://TOPIC\"")
 	}
 	if v, ok := seen["max"]; ok && rt.Retry.Max < rt.Retry.Initial {
 		l.bad(v, "is shorter than initial ("+short(rt.Retry.Initial)+")", "make max the longest wait, initial the first")

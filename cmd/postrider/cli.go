@@ -44,7 +44,7 @@ func put(m map[string]string, key string, flag *string) {
 }
 
 type relayFlags struct {
-	To     *string `placeholder:"DESTINATION" help:"Send every topic there, such as sqs://orders; {topic}, {key} and {type} stand for the message's own. For more routes use a file."`
+	To     *string `placeholder:"DESTINATION" help:"Send every topic there, such as sqs://orders or sns://orders; {topic}, {key} and {type} stand for the message's own. For more routes use a file."`
 	Source *string `placeholder:"SOURCE" help:"How to learn of new messages: auto or poll (auto)."`
 	Lease  *string `placeholder:"DURATION" help:"How long after a crash another relay takes over (15s)."`
 	HTTP   *string `name:"http" placeholder:"ADDRESS" help:"Where to serve /healthz, /readyz and /metrics, or off (127.0.0.1:8080)."`

@@ -25,7 +25,7 @@ func (*relayCommand) Help() string {
 	return `Examples:
 
   postrider relay --db postgres://shop@db.example/shop --to sqs://orders
-  postrider relay --db sqlite:shop.db --to 'sqs://{topic}'
+  postrider relay --db sqlite:shop.db --to 'sns://{topic}'
   postrider relay --config /etc/postrider.yaml
 
 A file with two routes:
@@ -33,7 +33,9 @@ A file with two routes:
   database: ${DATABASE_URL}
   routes:
     - {name: orders, topics: [orders, "billing.*"], to: sqs://orders}
-    - {name: audit, topics: ["**"], to: sqs://audit.fifo}
+    - {name: audit, topics: ["**"], to: sns://audit.fifo}
+
+sqs://QUEUE and sns://TOPIC take a name or an ARN; ".fifo" at its end means FIFO.
 
 AWS credentials, region and endpoint come from where the AWS SDK looks for them: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, instance roles and so on.
 
@@ -157,7 +159,7 @@ func announce(logger *slog.Logger, c *config.Config, s status, listener net.List
 	if c.File != "" {
 		attrs = append(attrs, "config", c.File)
 	}
-	if endpoint := awsEndpoint(); endpoint != "" {
+	if endpoint := awsEndpoints(c); endpoint != "" {
 		attrs = append(attrs, "aws_endpoint", endpoint)
 	}
 	if listener != nil {

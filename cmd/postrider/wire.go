@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"github.com/postrider/postrider/broker/snsbroker"
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/outbox"
@@ -63,46 +68,59 @@ func migrationScript(c *config.Config, shards int) (string, error) {
 // publishers makes each route's publisher; clients are shared.
 type publishers struct {
 	sqs *sqs.Client
+	sns *sns.Client
+	sts *sts.Client
 }
 
 func (p *publishers) open(ctx context.Context, r *config.Route) (outbox.Publisher, error) {
+	if err := p.connect(ctx); err != nil {
+		return nil, err
+	}
 	switch r.To.Scheme {
 	case "sqs":
-		if p.sqs == nil {
-			client, err := newSQS(ctx)
-			if err != nil {
-				return nil, err
-			}
-			p.sqs = client
-		}
 		return sqsbroker.NewPublisher(sqsbroker.PublisherConfig{
 			Client: p.sqs, Queue: r.To.Name, Encoding: sqsbroker.Encoding(r.Encoding),
+		})
+	case "sns":
+		return snsbroker.NewPublisher(snsbroker.PublisherConfig{
+			Client: p.sns, STS: p.sts, Topic: r.To.Name, Encoding: snsbroker.Encoding(r.Encoding),
 		})
 	default:
 		return nil, fmt.Errorf("no publisher for %s://", r.To.Scheme)
 	}
 }
 
-// newSQS takes everything from the SDK's own environment and files.
-func newSQS(ctx context.Context) (*sqs.Client, error) {
+// connect makes the clients, taking everything from the SDK's own environment
+// and files. It sends nothing.
+func (p *publishers) connect(ctx context.Context) error {
+	if p.sqs != nil {
+		return nil
+	}
 	c, err := awsconfig.LoadDefaultConfig(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("AWS settings: %w", err)
+		return fmt.Errorf("AWS settings: %w", err)
 	}
 	if c.Region == "" {
-		return nil, errors.New("AWS settings: no region is set: set AWS_REGION, or region in ~/.aws/config")
+		return errors.New("AWS settings: no region is set: set AWS_REGION, or region in ~/.aws/config")
 	}
-	return sqs.NewFromConfig(c), nil
+	p.sqs, p.sns, p.sts = sqs.NewFromConfig(c), sns.NewFromConfig(c), sts.NewFromConfig(c)
+	return nil
 }
 
-// awsEndpoint is where requests go instead of AWS, if anywhere.
-func awsEndpoint() string {
-	for _, name := range []string{"AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL"} {
-		if url := os.Getenv(name); url != "" {
-			return url
+// awsEndpoints are where requests go instead of AWS, if anywhere.
+func awsEndpoints(c *config.Config) string {
+	var all []string
+	for i := range c.Routes {
+		for _, name := range []string{"AWS_ENDPOINT_URL_" + strings.ToUpper(c.Routes[i].To.Scheme), "AWS_ENDPOINT_URL"} {
+			if url := os.Getenv(name); url != "" {
+				if !slices.Contains(all, url) {
+					all = append(all, url)
+				}
+				break
+			}
 		}
 	}
-	return ""
+	return strings.Join(all, ",")
 }
 
 // routes makes the relay's routes, or reports what is wrong with all of them.

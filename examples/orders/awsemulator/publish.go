@@ -220,7 +220,7 @@ func parseBatch(form url.Values) []publishing {
 	batch := make([]publishing, len(entries))
 	for i, e := range entries {
 		batch[i] = publishing{
-			id: e.Get("Id"), topic: form.Get("TopicArn"), message: e.Get("Message"), attributes: map[string]attribute{},
+			id: e.Get("Id"), topic: here(form.Get("TopicArn")), message: e.Get("Message"), attributes: map[string]attribute{},
 			group: e.Get("MessageGroupId"), deduplication: e.Get("MessageDeduplicationId"),
 		}
 		for _, a := range numbered(e, "MessageAttributes.entry.") {
@@ -228,6 +228,16 @@ func parseBatch(form url.Values) []publishing {
 		}
 	}
 	return batch
+}
+
+// here is the topic in the region in whose name the emulator answers, whichever
+// the client's is: it knows no other.
+func here(topicARN string) string {
+	parts := strings.SplitN(topicARN, ":", 5)
+	if len(parts) == 5 {
+		parts[3] = Region
+	}
+	return strings.Join(parts, ":")
 }
 
 // numbered returns the fields that are called PREFIX N.FIELD, one form for each
