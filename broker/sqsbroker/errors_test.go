@@ -175,6 +175,17 @@ func TestErrorsOfEntries(t *testing.T) {
 	}
 }
 
+// An answer that says nothing on any message is somebody else's.
+func TestAnswerAboutNothing(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"up"}`) }))
+	defer server.Close()
+	for i, result := range publishTo(t, t.Context(), clientFor(server.URL), queueURL, 3) {
+		if got := classOf(result.Err); result.Err == nil || got != unavailable {
+			t.Errorf("message %d: %+v, want %+v: %v", i, got, unavailable, result.Err)
+		}
+	}
+}
+
 // What the network does.
 func TestErrorsOfTransport(t *testing.T) {
 	dialling := func(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(*sqs.Options) {
