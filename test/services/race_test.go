@@ -1,0 +1,6 @@
+//go:build race
+
+package services
+
+// The programs are built as the test is.
+var buildFlags = []string{"-race"}

@@ -1,0 +1,226 @@
+package services
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/postrider/postrider/broker/sqsbroker"
+	"github.com/postrider/postrider/config"
+	"github.com/postrider/postrider/examples/orders/cloud"
+	"github.com/postrider/postrider/examples/orders/inboxdb"
+	"github.com/postrider/postrider/examples/orders/mailcatcher"
+	"github.com/postrider/postrider/examples/orders/notification"
+	"github.com/postrider/postrider/examples/orders/service"
+	"github.com/postrider/postrider/internal/testsize"
+)
+
+// An outage of the mail server lasts longer than all the receives of a message
+// would take, were they spent: no message ends in the dead-letter queue, and all
+// mails go out once it is back.
+func TestMailServerAway(t *testing.T) {
+	const n = 40
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	where, err := config.ParseDatabase("sqlite:" + filepath.Join(r.dir, "notification.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := inboxdb.Open(t.Context(), where, inboxdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := notification.New(notification.Config{
+		DB: db, Server: notification.Server{Addr: r.catcher.Addr, TLS: notification.NoTLS}, Logger: quiet(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// After five failures in a row, a second each, a message would be dead.
+	consumer, err := sqsbroker.NewConsumer(sqsbroker.ConsumerConfig{
+		Client: r.sqs, Queue: r.queue(notificationService), Logger: quiet(t),
+		WaitTime: time.Second, VisibilityTimeout: 2 * time.Second, RetryInitial: time.Second, RetryMax: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := service.New(service.Config{Name: notificationService, Consumer: consumer, Handle: s.Handle, Logger: quiet(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := running.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer done.Wait()
+	defer stop()
+
+	orders := r.orders(seed, n)
+	r.send(notificationService, orders[:n/2]...)
+	r.drained(notificationService)
+	r.catcher.Down()
+	before, begin := r.catcher.Connects(), time.Now()
+	r.send(notificationService, orders[n/2:]...)
+	eventually(t, "the outage has lasted", func() error {
+		return unless(time.Since(begin) > 10*time.Second && r.catcher.Connects() > before+100, "%v, %d attempts", time.Since(begin), r.catcher.Connects()-before)
+	})
+	if w := running.Waiting(); w != n/2 {
+		t.Errorf("%d messages wait", w)
+	}
+	r.catcher.Up()
+	r.drained(notificationService)
+	r.checkMails(orders, 0)
+	if dead := r.dead(notificationService); dead > 0 {
+		t.Errorf("%d dead letters", dead)
+	}
+}
+
+// What one service cannot handle ends in its own dead-letter queue, after five
+// tries; the others have it, and everything else flows on.
+func TestPoison(t *testing.T) {
+	const n = 30
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	orders := r.orders(seed, n)
+	unloved := orders[n/2]
+	var tries int
+	var mu sync.Mutex
+	r.catcher.SetHook(func(stage mailcatcher.Stage, m mailcatcher.Mail) *mailcatcher.Refusal {
+		mu.Lock()
+		defer mu.Unlock()
+		if stage == mailcatcher.AtRecipient && m.To[0] == "unloved@customers.example" {
+			tries++
+			return &mailcatcher.Refusal{Code: 550, Message: "no such user"}
+		}
+		return nil
+	})
+	unloved.CustomerID = "unloved"
+	orders[n/2] = unloved
+	running := map[string]*process{}
+	for _, s := range allServices {
+		running[s] = r.start(s)
+		r.send(s, orders...)
+	}
+	for _, s := range allServices {
+		r.drained(s)
+	}
+	running[analyticsService].checkAnalytics(orders)
+	running[searchService].checkSearch(orders)
+	r.checkMails(append(orders[:n/2:n/2], orders[n/2+1:]...), 0)
+	for _, s := range allServices {
+		want := 0
+		if s == notificationService {
+			want = 1
+		}
+		if dead := r.dead(s); dead != want {
+			t.Errorf("%s has %d dead letters, want %d", s, dead, want)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if tries != cloud.MaxReceives {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+// A message that nobody can read ends in the dead-letter queue of each service.
+func TestUndecodable(t *testing.T) {
+	r := newRig(t, testsize.Seed(t))
+	orders := r.orders(1, 5)
+	for _, s := range allServices {
+		_, err := r.sqs.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: r.url(r.queue(s)), MessageBody: aws.String(`{"orderId":"what`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start(s)
+		r.send(s, orders...)
+	}
+	for _, s := range allServices {
+		r.drained(s)
+		if dead := r.dead(s); dead != 1 {
+			t.Errorf("%s has %d dead letters", s, dead)
+		}
+	}
+	r.checkMails(orders, 0)
+}
+
+// A greylisting server (4xx for a recipient) gets the mail again, later.
+func TestRefusedForNow(t *testing.T) {
+	r := newRig(t, testsize.Seed(t))
+	orders := r.orders(1, 5)
+	refused := map[string]bool{}
+	var mu sync.Mutex
+	r.catcher.SetHook(func(stage mailcatcher.Stage, m mailcatcher.Mail) *mailcatcher.Refusal {
+		mu.Lock()
+		defer mu.Unlock()
+		if stage == mailcatcher.AtRecipient && !refused[m.To[0]] {
+			refused[m.To[0]] = true
+			return &mailcatcher.Refusal{Code: 450, Message: "come again"}
+		}
+		return nil
+	})
+	r.start(notificationService)
+	r.send(notificationService, orders...)
+	r.drained(notificationService)
+	r.checkMails(orders, 0)
+	if dead := r.dead(notificationService); dead > 0 {
+		t.Errorf("%d dead letters", dead)
+	}
+}
+
+// The services answer how they are, as long as they run.
+func TestHealth(t *testing.T) {
+	r := newRig(t, testsize.Seed(t))
+	for _, s := range allServices {
+		p := r.start(s)
+		var body struct{ Status string }
+		if err := p.get("/healthz", &body); err != nil || body.Status != "ok" {
+			t.Errorf("%s: %+v, %v", s, body, err)
+		}
+		addr := strings.TrimPrefix(p.said(" url="), "http://")
+		if code, said := run(t, r.environment(), "health", addr); code != 0 {
+			t.Errorf("%s: exit code %d: %s", s, code, said)
+		}
+		p.terminate()
+		if code, _ := run(t, r.environment(), "health", addr); code == 0 {
+			t.Errorf("%s is healthy after its end", s)
+		}
+	}
+}
+
+// While the mail server is away notification is well, and waits.
+func TestWaitingIsNoIllness(t *testing.T) {
+	r := newRig(t, testsize.Seed(t))
+	r.catcher.Down()
+	p := r.start(notificationService)
+	orders := r.orders(1, 3)
+	r.send(notificationService, orders...)
+	status := func(want string) {
+		t.Helper()
+		eventually(t, "it is "+want, func() error {
+			var body struct{ Status string }
+			err := p.get("/healthz", &body)
+			return unless(err == nil && body.Status == want, "%+v, %v", body, err)
+		})
+	}
+	status("waiting")
+	// A stop does not wait for the mail server.
+	begin := time.Now()
+	p.terminate()
+	t.Logf("stopped in %v", time.Since(begin))
+	r.catcher.Up()
+	p = r.start(notificationService)
+	r.drained(notificationService)
+	status("ok")
+	r.checkMails(orders, 0)
+}
