@@ -55,7 +55,7 @@ func newShop(t testing.TB, seed int64, db string) *shop {
 		t.Fatal(err)
 	}
 	run(t, s.environment(), "postrider", "migrate", "up", "--db", db)
-	run(t, s.environment(), "orders", "provision")
+	run(t, s.environment(), "orders", "provision", "--plain")
 	s.openService()
 	return s
 }
