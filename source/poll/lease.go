@@ -26,6 +26,9 @@ const (
 	// youngGap is how long missing numbers stay in the cursor's row before
 	// they get a row of their own; most are gone by then.
 	youngGap = time.Second
+	// lastNumber is the largest number that is read: of the one after it the
+	// next number and the length of a range would not fit.
+	lastNumber = math.MaxInt64 - 1
 	// smallGroup is how many ranges the cursor's row holds of one group.
 	smallGroup = 50
 )
@@ -158,7 +161,7 @@ func (l *lease) wait(ctx context.Context, max int) error {
 		}
 		return l.checkTail(ctx)
 	}
-	l.tail = tick.tails[l.reader.shard]
+	l.tail = min(tick.tails[l.reader.shard], lastNumber)
 	if missing {
 		if err := l.askLocks(ctx); err != nil {
 			return err
@@ -191,7 +194,7 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	}
 	l.mu.Unlock()
 
-	rows, seen, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: math.MaxInt64}, limit)
+	rows, seen, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: lastNumber}, limit)
 	if err != nil {
 		return err
 	}
