@@ -20,3 +20,16 @@ func TestTheLargestNumberHarmsNobody(t *testing.T) {
 	}
 	w.look(lease)
 }
+
+// An operator may put a parked message off for ever.
+func TestAMessageThatIsNeverDueHoldsNobodyUp(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`INSERT INTO postrider.parked (route, shard, seq, state, due_at, key, id, topic, created_at, type, content_type, payload)
+		VALUES ('route', 0, 1, 'scheduled', 'infinity', '', gen_random_uuid(), 't', now(), '', '', '')`)
+	lease := w.acquire()
+	w.enqueue(w.pool, "", "now")
+	if _, err := w.receive(lease, 1, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.look(lease)
+}

@@ -81,7 +81,7 @@ const (
 		ORDER BY p.due_at, p.arrival`
 
 	nextDueSQL = `SELECT extract(epoch FROM due_at - statement_timestamp())::float8 FROM {s}.parked
-		WHERE route = $1 AND shard = $2 AND due_at > statement_timestamp() ORDER BY due_at LIMIT 1`
+		WHERE route = $1 AND shard = $2 AND due_at > statement_timestamp() AND due_at < 'infinity' ORDER BY due_at LIMIT 1`
 )
 
 func (c *Cursor) queueParking(batch *pgx.Batch, p *parking) {
