@@ -21,6 +21,27 @@ func TestTheLargestNumberHarmsNobody(t *testing.T) {
 	w.look(lease)
 }
 
+// Whoever writes rows by himself may write any time of creation. The relay takes
+// none later than the server's clock, by which it tells what has expired.
+func TestNoMessageIsCreatedInTheFuture(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`INSERT INTO postrider.log_0 (id, topic, payload, created_at) VALUES (gen_random_uuid(), 't', 'future', '2999-12-31')`)
+	if _, err := w.pool.Exec(t.Context(), `INSERT INTO postrider.log_0 (id, topic, payload, created_at) VALUES (gen_random_uuid(), 't', '', '-infinity')`); err == nil {
+		t.Error("a time that is none was taken")
+	}
+	w.exec(`INSERT INTO postrider.parked (route, shard, seq, state, due_at, key, id, topic, created_at, type, content_type, payload)
+		VALUES ('route', 0, 1000, 'retrying', '-infinity', '', gen_random_uuid(), 't', '2999-12-31', '', '', 'parked')`)
+	got, err := w.receive(w.acquire(), 2, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range got {
+		if at := d.Message.CreatedAt; at.After(time.Now().Add(time.Minute)) {
+			t.Errorf("%s was created at %s", d.Message.Payload, at)
+		}
+	}
+}
+
 // An operator may put a parked message off for ever.
 func TestAMessageThatIsNeverDueHoldsNobodyUp(t *testing.T) {
 	w := newWorld(t)

@@ -37,9 +37,10 @@ const readSQL = `
 	UNION ALL (SELECT {columns} FROM {log} WHERE seq BETWEEN $5 AND $6 ORDER BY seq LIMIT $7)`
 
 // readColumns of a message; the second is for the snapshot alone. The state is decided by the server's clock: 1 is
-// not due yet, 2 is expired. {xid} is its transaction, only where it is needed.
+// not due yet, 2 is expired. No message was created later than that clock's now, whatever somebody wrote into
+// created_at: the relay relies on it. {xid} is its transaction, only where it is needed.
 const readColumns = `seq, '', {xid}, CASE WHEN expires <= clock_timestamp() THEN 2 WHEN not_before > clock_timestamp() THEN 1 ELSE 0 END,
-		id, topic, key, type, content_type, headers::text, payload, created_at, not_before, expires`
+		id, topic, key, type, content_type, headers::text, payload, least(created_at, clock_timestamp()), not_before, expires`
 
 // whySQL tells why the row with the snapshot was absent.
 const whySQL = `SELECT pg_is_in_recovery(), EXISTS (SELECT FROM {cursor} WHERE route = $1 AND shard = $2 AND token = $3::text::uuid)`

@@ -73,7 +73,7 @@ const (
 	// statement_timestamp() does not change within a statement, so the index can
 	// use it; each row of the log is looked up by its number.
 	dueSQL = `SELECT p.seq, p.attempts, coalesce(p.expires <= statement_timestamp(), false), p.id, p.topic, p.key, p.type, p.content_type,
-			coalesce(p.headers, l.headers)::text, coalesce(p.payload, l.payload), p.created_at, p.not_before, p.expires
+			coalesce(p.headers, l.headers)::text, coalesce(p.payload, l.payload), least(p.created_at, statement_timestamp()), p.not_before, p.expires
 		FROM (SELECT * FROM {s}.parked WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
 			ORDER BY due_at, arrival LIMIT $4) AS p
 		LEFT JOIN LATERAL (SELECT seq, headers, payload FROM {log} WHERE p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true

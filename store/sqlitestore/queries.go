@@ -9,7 +9,7 @@ type queries struct {
 }
 
 const (
-	messageColumns = `seq, id, topic, key, type, payload, content_type, headers, not_before, expires, created_at,
+	messageColumns = `seq, id, topic, key, type, payload, content_type, headers, not_before, expires, min(created_at, {now}),
 	coalesce(not_before > {now}, 0), coalesce(expires <= {now}, 0)`
 
 	// readNew: ?1 the highest number read, ?2 how many.
@@ -22,7 +22,7 @@ const (
 	// is taken from the log.
 	textReadParked = `SELECT p.seq, coalesce(p.id, l.id), coalesce(p.topic, l.topic), p.key, coalesce(p.type, l.type),
 	coalesce(p.payload, l.payload), coalesce(p.content_type, l.content_type), coalesce(p.headers, l.headers),
-	coalesce(p.not_before, l.not_before), coalesce(p.expires, l.expires), coalesce(p.created_at, l.created_at),
+	coalesce(p.not_before, l.not_before), coalesce(p.expires, l.expires), min(coalesce(p.created_at, l.created_at), {now}),
 	coalesce(coalesce(p.not_before, l.not_before) > {now}, 0), coalesce(coalesce(p.expires, l.expires) <= {now}, 0),
 	p.attempts
 	FROM json_each(?1) AS j CROSS JOIN postrider_parked AS p ON p.arrival = j.value

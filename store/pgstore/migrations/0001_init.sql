@@ -16,7 +16,7 @@ CREATE TABLE {{$.Schema}}.log_{{.}} (
 		DEFAULT nextval(CASE WHEN pg_catalog.pg_current_xact_id() IS NOT NULL THEN '{{$.SchemaLiteral}}.log_{{.}}_seq'::pg_catalog.regclass END),
 	xid          xid8        NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
 	id           uuid        NOT NULL,
-	created_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	created_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp() CHECK (isfinite(created_at)),
 	not_before   timestamptz CHECK (isfinite(not_before)),
 	expires      timestamptz CHECK (isfinite(expires)),
 	topic        text        NOT NULL CHECK (topic <> '' AND octet_length(topic) <= 255),
