@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/pgstore"
@@ -82,8 +84,9 @@ func TestTheTableRefuses(t *testing.T) {
 		"never due":        `enqueue('t', '', not_before => 'infinity')`,
 		"large payload":    `enqueue('t', convert_to(repeat('x', 16777217), 'UTF8'))`,
 	} {
-		if _, err := pool.Exec(t.Context(), `SELECT postrider.`+call); err == nil {
-			t.Errorf("%s was accepted", name)
+		_, err := pool.Exec(t.Context(), `SELECT postrider.`+call)
+		if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.ColumnName == "" && refusal.ConstraintName == "" {
+			t.Errorf("%s: %v, want a refusal that names the column", name, err)
 		}
 	}
 }

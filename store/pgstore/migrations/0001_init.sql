@@ -129,7 +129,7 @@ CREATE FUNCTION {{.Schema}}.enqueue(
 ) RETURNS uuid LANGUAGE plpgsql VOLATILE AS $enqueue$
 #variable_conflict use_variable
 BEGIN
-	CASE {{.Schema}}.shard_of(key)
+	CASE {{.Schema}}.shard_of(coalesce(key, ''))
 {{- range .Shards}}
 	WHEN {{.}} THEN
 		INSERT INTO {{$.Schema}}.log_{{.}} (id, topic, key, type, payload, content_type, headers, not_before, expires)
