@@ -1,6 +1,7 @@
 package poll_test
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -53,4 +54,20 @@ func TestAMessageThatIsNeverDueHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.look(lease)
+}
+
+// Blocked messages whose rows somebody deleted from the log are not in the way of
+// others that are due.
+func TestMessagesThatAreGoneHoldNobodyUp(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`INSERT INTO postrider.parked (route, shard, seq, state, due_at, key, id, topic, created_at, type, content_type, payload)
+		SELECT 'route', 0, i, CASE WHEN i < 1020 THEN 'blocked' ELSE 'retrying' END, '-infinity', 'k' || i, gen_random_uuid(), 't', now(), '', '',
+			CASE WHEN i = 1020 THEN ''::bytea END
+		FROM generate_series(1001, 1020) AS i`)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	got, err := w.acquire().Receive(ctx, 4)
+	if err != nil || len(got) != 1 || got[0].Seq != 1020 {
+		t.Fatalf("received %v, %v, want the one that is there", got, err)
+	}
 }

@@ -71,13 +71,14 @@ const (
 				AND (h.state = 'retrying' OR $4 AND h.state = 'failed'))`
 
 	// statement_timestamp() does not change within a statement, so the index can
-	// use it; each row of the log is looked up by its number.
+	// use it; each row of the log is looked up by its number. Blocked messages
+	// that the log no longer has are passed over before the limit counts.
 	dueSQL = `SELECT p.seq, p.attempts, coalesce(p.expires <= statement_timestamp(), false), p.id, p.topic, p.key, p.type, p.content_type,
 			coalesce(p.headers, l.headers)::text, coalesce(p.payload, l.payload), least(p.created_at, statement_timestamp()), p.not_before, p.expires
 		FROM (SELECT * FROM {s}.parked WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
+				AND (payload IS NOT NULL OR EXISTS (SELECT FROM {log} AS e WHERE e.seq = parked.seq))
 			ORDER BY due_at, arrival LIMIT $4) AS p
 		LEFT JOIN LATERAL (SELECT seq, headers, payload FROM {log} WHERE p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true
-		WHERE p.payload IS NOT NULL OR l.seq IS NOT NULL
 		ORDER BY p.due_at, p.arrival`
 
 	nextDueSQL = `SELECT extract(epoch FROM due_at - statement_timestamp())::float8 FROM {s}.parked
