@@ -57,7 +57,7 @@ func Hint(err error) string {
 
 // Unreachable reports whether err means that no connection was to be had.
 func Unreachable(err error) bool {
-	_, network := errors.AsType[*net.OpError](err)
+	op, network := errors.AsType[*net.OpError](err)
 	_, dns := errors.AsType[*net.DNSError](err)
-	return network || dns
+	return network && op.Op != "listen" || dns
 }
