@@ -112,10 +112,10 @@ func (r *rig) publisher(cfg snsbroker.PublisherConfig) *snsbroker.Publisher {
 	return p
 }
 
-// consumer waits a second, hides for three and tries again after one.
+// consumer waits a second and tries again after one.
 func (r *rig) consumer(cfg sqsbroker.ConsumerConfig) *sqsbroker.Consumer {
 	r.t.Helper()
-	cfg.Client, cfg.WaitTime, cfg.VisibilityTimeout, cfg.RetryMax = r.sqs, time.Second, 3*time.Second, time.Second
+	cfg.Client, cfg.WaitTime, cfg.RetryMax = r.sqs, time.Second, time.Second
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	c, err := sqsbroker.NewConsumer(cfg)
 	if err != nil {

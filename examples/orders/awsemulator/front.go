@@ -95,29 +95,34 @@ func withoutNoise(resp *http.Response) error {
 	return nil
 }
 
+// quietMessages looks for the attribute alone, because reading the whole answer
+// takes long where messages are large. In a text its quotes would be escaped.
 func quietMessages(body []byte) []byte {
-	if !bytes.Contains(body, []byte(`"MessageId":{`)) {
-		return body
-	}
-	var answer map[string]json.RawMessage
-	var messages []map[string]json.RawMessage
-	if json.Unmarshal(body, &answer) != nil || json.Unmarshal(answer["Messages"], &messages) != nil {
-		return body
-	}
-	for _, m := range messages {
-		var attributes map[string]json.RawMessage
-		var id struct{ StringValue string }
-		if json.Unmarshal(m["MessageAttributes"], &attributes) != nil || json.Unmarshal(attributes["MessageId"], &id) != nil {
+	marker := []byte(`"MessageId":{`)
+	var quiet []byte
+	for {
+		begin := bytes.Index(body, marker)
+		if begin < 0 {
+			return append(quiet, body...)
+		}
+		var attribute struct{ StringValue string }
+		object := begin + len(marker) - 1
+		reader := json.NewDecoder(bytes.NewReader(body[object:]))
+		if reader.Decode(&attribute) != nil {
+			return append(quiet, body...)
+		}
+		end := object + int(reader.InputOffset())
+		if _, err := uuid.Parse(attribute.StringValue); err != nil {
+			quiet, body = append(quiet, body[:end]...), body[end:]
 			continue
 		}
-		if _, err := uuid.Parse(id.StringValue); err != nil {
-			continue
+		quiet, body = append(quiet, body[:begin]...), body[end:]
+		if rest, another := bytes.CutPrefix(body, []byte(",")); another {
+			body = rest
+		} else {
+			quiet = bytes.TrimSuffix(quiet, []byte(","))
 		}
-		delete(attributes, "MessageId")
-		m["MessageAttributes"] = mustJSON(attributes)
 	}
-	answer["Messages"] = mustJSON(messages)
-	return mustJSON(answer)
 }
 
 func mustJSON(v any) []byte {
