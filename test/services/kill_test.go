@@ -13,6 +13,7 @@ import (
 // only if its service was killed between sending and recording, and with SQLite
 // that is at most one mail for each kill.
 func TestKilledServices(t *testing.T) {
+	t.Parallel()
 	kills, n := testsize.Pick(4, 10), testsize.Pick(200, 1000)
 	for service, progress := range map[string]func(r *rig, p *process) int{
 		notificationService: func(r *rig, _ *process) int { return r.catcher.Count() },
@@ -26,6 +27,7 @@ func TestKilledServices(t *testing.T) {
 		},
 	} {
 		t.Run(service, func(t *testing.T) {
+			t.Parallel()
 			seed := testsize.Seed(t)
 			random := testsize.Rand(seed, "kills")
 			r := newRig(t, seed)
@@ -77,9 +79,11 @@ func check(t *testing.T, r *rig, p *process, service string, orders []event.Orde
 // A service that is told to stop finishes what it has: nothing is done twice,
 // and the next one goes on.
 func TestStoppedServices(t *testing.T) {
+	t.Parallel()
 	n := testsize.Pick(100, 500)
 	for _, service := range allServices {
 		t.Run(service, func(t *testing.T) {
+			t.Parallel()
 			seed := testsize.Seed(t)
 			r := newRig(t, seed)
 			orders := r.orders(seed, n)

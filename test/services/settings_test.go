@@ -18,6 +18,7 @@ import (
 // Notification as it runs in production: TLS, a password from a file or from
 // the environment, PostgreSQL. The password is said nowhere.
 func TestTLSAndPassword(t *testing.T) {
+	t.Parallel()
 	const user, password = "shop", "pass word-7f3a=+/"
 	for _, tls := range []mailcatcher.TLS{mailcatcher.StartTLS, mailcatcher.ImplicitTLS} {
 		t.Run(string(tls), func(t *testing.T) {
@@ -72,6 +73,7 @@ func write(t testing.TB, path, text string) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,6 +140,7 @@ func TestExitCodes(t *testing.T) {
 
 // A service can go without HTTP.
 func TestNoAddress(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	orders := r.orders(1, 3)
 	r.start(analyticsService, "ORDERS_ANALYTICS_ADDR=off").said("started")
@@ -147,6 +150,7 @@ func TestNoAddress(t *testing.T) {
 
 // The queue may appear later than the service.
 func TestQueueAppearsLater(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	r.name = uuid.NewString()
 	p := r.start(analyticsService)

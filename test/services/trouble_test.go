@@ -25,6 +25,7 @@ import (
 // would take, were they spent: no message ends in the dead-letter queue, and all
 // mails go out once it is back.
 func TestMailServerAway(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	seed := testsize.Seed(t)
 	r := newRig(t, seed)
@@ -88,6 +89,7 @@ func TestMailServerAway(t *testing.T) {
 // What one service cannot handle ends in its own dead-letter queue, after five
 // tries; the others have it, and everything else flows on.
 func TestPoison(t *testing.T) {
+	t.Parallel()
 	const n = 30
 	seed := testsize.Seed(t)
 	r := newRig(t, seed)
@@ -135,6 +137,7 @@ func TestPoison(t *testing.T) {
 
 // A message that nobody can read ends in the dead-letter queue of each service.
 func TestUndecodable(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	orders := r.orders(1, 5)
 	for _, s := range allServices {
@@ -156,6 +159,7 @@ func TestUndecodable(t *testing.T) {
 
 // A greylisting server (4xx for a recipient) gets the mail again, later.
 func TestRefusedForNow(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	orders := r.orders(1, 5)
 	refused := map[string]bool{}
@@ -180,6 +184,7 @@ func TestRefusedForNow(t *testing.T) {
 
 // The services answer how they are, as long as they run.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	for _, s := range allServices {
 		p := r.start(s)
@@ -200,6 +205,7 @@ func TestHealth(t *testing.T) {
 
 // While the mail server is away notification is well, and waits.
 func TestWaitingIsNoIllness(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	r.catcher.Down()
 	p := r.start(notificationService)

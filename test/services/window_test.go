@@ -11,6 +11,7 @@ import (
 
 // The window in which a mail is sent a second time, and its two edges.
 func TestWindowOfNotification(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		stage mailcatcher.Stage
@@ -20,6 +21,7 @@ func TestWindowOfNotification(t *testing.T) {
 		{"after the server has the mail, before the record commits", mailcatcher.AtAnswer, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t, testsize.Seed(t))
 			orders := r.orders(1, 1)
 			var p *process
@@ -68,6 +70,7 @@ func TestWindowOfNotification(t *testing.T) {
 // Two processes that handle the same message at once send one mail, whichever
 // of them dies.
 func TestTwoNotifications(t *testing.T) {
+	t.Parallel()
 	n := testsize.Pick(50, 500)
 	seed := testsize.Seed(t)
 	r := newRig(t, seed)
