@@ -231,6 +231,39 @@ func TestCrashThatLosesCommits(t *testing.T) {
 	}
 }
 
+// Numbers that count as done are given out again while nobody reads, and past
+// the position, so that the sequence looks well. The messages are not passed
+// over in silence, and the statement in the error brings them.
+func TestNumbersGivenOutAgain(t *testing.T) {
+	for _, sql := range []string{`TRUNCATE postrider.log_0 RESTART IDENTITY`, `DELETE FROM postrider.log_0`} {
+		w := newWorld(t)
+		for range 5 {
+			w.enqueue(w.pool, "", "before")
+		}
+		lease := w.acquire()
+		if _, err := w.receive(lease, 5, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.exec(sql)
+		w.exec(`ALTER SEQUENCE postrider.log_0_seq RESTART`)
+		for range 7 {
+			w.enqueue(w.pool, "", "after")
+		}
+		_, err := w.tryAcquire()
+		if err == nil || !strings.Contains(err.Error(), "numbers from 1 on were given out again") {
+			t.Fatalf("acquire: %v", err)
+		}
+		_, mend, _ := strings.Cut(err.Error(), "read them again with ")
+		w.exec(mend)
+		if _, err := w.receive(w.acquire(), 7, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What a relay refuses to go on with.
 func TestSequenceThatCannotBeTrusted(t *testing.T) {
 	for _, test := range []struct{ name, sql, want string }{

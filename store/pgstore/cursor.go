@@ -27,7 +27,8 @@ const (
 	// would let it: the old relay's token would hold again.
 	durableSQL = `SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`
 
-	startNowSQL = `UPDATE {s}.cursor SET pos = $4, started = $4, topics_from = $4, unsettled = $5::text::int8multirange
+	startNowSQL = `UPDATE {s}.cursor SET pos = $4, started = $4, topics_from = $4, unsettled = $5::text::int8multirange,
+			seen = pg_snapshot_xmax(pg_current_snapshot())
 		WHERE route = $1 AND shard = $2 AND token = $3 RETURNING ctid::text`
 
 	// Missing numbers up to $1, as ranges.
@@ -35,6 +36,12 @@ const (
 			SELECT seq, lag(seq, 1, 0::bigint) OVER (ORDER BY seq) AS before
 			FROM (SELECT seq FROM {log} WHERE seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
 		WHERE seq > before + 1 ORDER BY seq`
+
+	// The newest rows at or below the position, with whether they were written
+	// by a transaction that the position cannot have seen.
+	reusedSQL = `SELECT l.seq, l.xid >= c.seen FROM {s}.cursor AS c
+		CROSS JOIN LATERAL (SELECT seq, xid FROM {log} WHERE seq <= c.pos ORDER BY seq DESC LIMIT 1000) AS l
+		WHERE c.route = $1 AND c.shard = $2 ORDER BY l.seq DESC`
 
 	markSQL = `INSERT INTO {s}.mark (route, shard, token) VALUES ($1, $2, $3)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
@@ -162,6 +169,9 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkReuse(ctx, tx); err != nil {
+		return err
+	}
 	rows, err = tx.Query(ctx, c.schema.sql(loadClosedSQL), c.claim.Route, c.claim.Shard, c.claim.Hold)
 	if err != nil {
 		return err
@@ -181,6 +191,45 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch
 	c.queueOrder(&batch, keys)
 	return tx.SendBatch(ctx, &batch).Close()
+}
+
+// checkReuse refuses to go on where numbers that count as done were given out
+// again, to messages that were never read: after TRUNCATE … RESTART IDENTITY, or
+// after setval. What was settled was seen first, so it is older than the last
+// settle; a number that is still missing may appear late. (In a cluster restored
+// from a dump ids begin low again: there it sees less, and nothing that is not.)
+func (c *Cursor) checkReuse(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, c.schema.logSQL(reusedSQL, c.claim.Shard), c.claim.Route, c.claim.Shard)
+	if err != nil {
+		return err
+	}
+	var seq, lowest int64
+	var newer bool
+	_, err = pgx.ForEachRow(rows, []any{&seq, &newer}, func() error {
+		if newer && !c.missing(seq) {
+			lowest = seq
+		}
+		return nil
+	})
+	if err != nil || lowest == 0 {
+		return err
+	}
+	return fmt.Errorf("numbers from %d on were given out again, by TRUNCATE or setval, so messages that were not sent count as done: "+
+		"look at the rows of %s, then read them again with UPDATE %s SET pos = %d, unsettled = '{}' WHERE route = '%s' AND shard = %d",
+		lowest, c.schema.Log(c.claim.Shard), c.schema.Table("cursor"), lowest-1, quoteLiteral(c.claim.Route), c.claim.Shard)
+}
+
+// missing reports whether the number is one that may still appear.
+func (c *Cursor) missing(n int64) bool {
+	if c.Unsettled.Has(n) {
+		return true
+	}
+	for _, gap := range c.Gaps {
+		if gap.Has(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // Token is what fences this lease.

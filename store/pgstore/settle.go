@@ -20,7 +20,7 @@ import (
 // the other and a relay that was replaced changes nothing. (Looking the token
 // up in a subquery would not wait.)
 const (
-	fenceSet = `UPDATE {s}.cursor SET pos = $4, unsettled = $5::text::int8multirange,
+	fenceSet = `UPDATE {s}.cursor SET pos = $4, unsettled = $5::text::int8multirange, seen = greatest(seen, pg_snapshot_xmax(pg_current_snapshot())),
 		lease_until = clock_timestamp() + $6 * interval '1 microsecond'
 		WHERE route = $1 AND shard = $2 AND token = $3`
 
