@@ -2,8 +2,9 @@
 package docs
 
 import (
+	"context"
 	"os"
-	"os/exec"
+	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,7 +19,12 @@ import (
 // blocks are the README's code blocks of one language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	return blocksOf(t, "../../README.md", language)
+}
+
+func blocksOf(t *testing.T, file, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +33,7 @@ func blocks(t *testing.T, language string) []string {
 		all = append(all, string(m[1]))
 	}
 	if len(all) == 0 {
-		t.Fatalf("the README shows no %s", language)
+		t.Fatalf("%s shows no %s", file, language)
 	}
 	return all
 }
@@ -42,32 +48,43 @@ func TestGoInTheReadmeCompiles(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "readme.go"), []byte(source), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), "go", "vet", "./"+dir).CombinedOutput(); err != nil {
+		if out, err := osexec.CommandContext(t.Context(), "go", "vet", "./"+dir).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s\n%s", err, out, source)
 		}
 	}
 }
 
 func TestSQLInTheReadmeRuns(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := connect(t, pgtest.Database(t))
 	if _, err := pgstore.Migrate(t.Context(), pool, pgstore.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range blocks(t, "sql") {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Errorf("%v in\n%s", err, sql)
-		}
+		exec(t, pool, sql)
+	}
+}
+
+func connect(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	if _, err := pool.Exec(context.WithoutCancel(t.Context()), sql); err != nil {
+		t.Errorf("%v in\n%s", err, sql)
 	}
 }
 
 // Every flag that the README's commands use exists.
 func TestCommandsInTheReadmeExist(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/postrider", "../../examples/orders").CombinedOutput(); err != nil {
+	if out, err := osexec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/postrider", "../../examples/orders").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	seen := 0
@@ -83,7 +100,7 @@ func TestCommandsInTheReadmeExist(t *testing.T) {
 			if len(words) > 2 && !strings.HasPrefix(words[2], "-") {
 				command = append(command, words[2])
 			}
-			out, err := exec.CommandContext(t.Context(), filepath.Join(bin, words[0]), append(command, "--help")...).CombinedOutput()
+			out, err := osexec.CommandContext(t.Context(), filepath.Join(bin, words[0]), append(command, "--help")...).CombinedOutput()
 			if err != nil {
 				t.Errorf("%s: %v\n%s", strings.TrimSpace(line), err, out)
 				continue
