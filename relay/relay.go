@@ -197,6 +197,7 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 		lease, err := r.relay.acquire(ctx, claim)
 		switch {
 		case errors.Is(err, ErrHeld):
+			r.noteWell(shard)
 			// What the last lease left behind is the other relay's now.
 			r.noteLoose(len(acknowledged))
 			acknowledged, unsettled = nil, 0
@@ -204,7 +205,7 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
-				r.noteError(err)
+				r.noteFailing(shard, err)
 				r.log.Warn("lease not to be had", "shard", shard, "error", describe(err))
 			}
 			continue // the gate makes the next one wait
@@ -219,7 +220,7 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 		if err == nil {
 			break
 		}
-		r.noteLost(err)
+		r.noteLost(shard, err)
 		r.log.Warn("lease lost", "shard", shard, "fenced", errors.Is(err, ErrFenced), "error", describe(err))
 		if errors.Is(err, ErrFenced) {
 			r.noteLoose(len(acknowledged))
@@ -246,20 +247,39 @@ func (r *Relay) acquire(ctx context.Context, claim Claim) (lease Lease, err erro
 	return lease, err
 }
 
-func (r *route) noteError(err error) {
+// noteFailing notes that the store answered with an error about the shard.
+func (r *route) noteFailing(shard int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.noteError(err, time.Now())
+	r.fails(shard, err, time.Now())
 }
 
-func (r *route) noteLost(err error) {
+// fails is noteFailing for callers that hold mu.
+func (r *route) fails(shard int, err error, now time.Time) {
+	r.stats.noteError(err, now)
+	f, ok := r.failing[shard]
+	if !ok {
+		f = ShardFailure{Shard: shard, Since: now}
+	}
+	f.Error = r.stats.LastError
+	r.failing[shard] = f
+}
+
+// noteWell notes that the store works for the shard.
+func (r *route) noteWell(shard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failing, shard)
+}
+
+func (r *route) noteLost(shard int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.LeasesLost++
 	if errors.Is(err, ErrFenced) {
 		r.stats.Fenced++
 	}
-	r.stats.noteError(err, time.Now())
+	r.fails(shard, err, time.Now())
 }
 
 func (r *route) noteLoose(n int) {

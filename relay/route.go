@@ -41,6 +41,7 @@ type route struct {
 	passes   uint64 // how often the broker has answered for a message
 	clock    storeClock
 	failures failures
+	failing  map[int]ShardFailure // by shard
 	stats    RouteStats
 }
 
@@ -56,7 +57,7 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 		page:   min(messages/(2*shards), largestPage),
 		pile:   max(min(messages/(2*shards), 2000), 1),
 		budget: newBudget(messages, limits.InFlightBytes/int64(routes)),
-		stats:  RouteStats{Name: config.Name},
+		stats:  RouteStats{Name: config.Name}, failing: make(map[int]ShardFailure),
 	}
 	r.work.L = &r.mu
 	if config.Rate > 0 {

@@ -270,6 +270,7 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 		s.spoiled, s.failed = true, outcomes
 		return false, fmt.Errorf("settle: %w", err)
 	}
+	delete(r.failing, s.shard)
 	s.deadline = s.lease.Deadline()
 	s.useful = s.useful || len(outcomes) > 0
 	if time.Since(s.began) > r.relay.config.Lease {

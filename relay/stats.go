@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,6 +40,11 @@ type RouteStats struct {
 	// an outcome for longest; zero if there is none.
 	OldestInFlight time.Time
 	ShardsHeld     int
+	// ShardsFailing are the shards whose messages stand still because of the
+	// store, by number: its last answer about them was an error. One leaves the
+	// list once something is settled, or its lease renewed, or found to be
+	// another relay's.
+	ShardsFailing []ShardFailure
 
 	// BreakerOpen: the broker is away, or was when last tried.
 	BreakerOpen  bool
@@ -48,6 +55,15 @@ type RouteStats struct {
 	// are blotted out. Empty if there was none.
 	LastError   string
 	LastErrorAt time.Time
+}
+
+// ShardFailure is why a shard of a route stands still.
+type ShardFailure struct {
+	Shard int
+	// Since is when the first of the errors in a row was.
+	Since time.Time
+	// Error is the last one, for people; credentials in URLs are blotted out.
+	Error string
 }
 
 // Stats may be called at any time, by anyone.
@@ -71,6 +87,9 @@ func (r *route) snapshot() RouteStats {
 		if len(s.pages) > 0 && (out.OldestInFlight.IsZero() || s.pages[0].at.Before(out.OldestInFlight)) {
 			out.OldestInFlight = s.pages[0].at
 		}
+	}
+	for _, shard := range slices.Sorted(maps.Keys(r.failing)) {
+		out.ShardsFailing = append(out.ShardsFailing, r.failing[shard])
 	}
 	out.BreakerOpen, out.BreakerSince, out.Alarm = r.breaker.open, r.breaker.since, r.breaker.open && r.breaker.alarm
 	return out

@@ -25,6 +25,7 @@ import (
 //	postrider_in_flight_messages, _bytes         received and not settled
 //	postrider_in_flight_oldest_age_seconds       how long the oldest has been without an outcome
 //	postrider_shards_held                        shards whose lease this relay has
+//	postrider_shards_failing                     shards that stand still because of the store
 //	postrider_breaker_open                       1 while the broker is away
 //	postrider_breaker_open_seconds               for how long
 //	postrider_alarm                              1 if an operator has to act
@@ -49,6 +50,7 @@ var (
 	inFlightBytes = describe("in_flight_bytes", "Bytes of the messages received and not settled yet.", "route")
 	oldest        = describe("in_flight_oldest_age_seconds", "How long the oldest message received has been without an outcome.", "route")
 	shardsHeld    = describe("shards_held", "Shards whose lease this relay holds.", "route")
+	shardsFailing = describe("shards_failing", "Shards whose messages stand still because the store answers with an error.", "route")
 	breakerOpen   = describe("breaker_open", "1 while the broker is away.", "route")
 	breakerTime   = describe("breaker_open_seconds", "How long the broker has been away; 0 if it is not.", "route")
 	alarm         = describe("alarm", "1 if an operator has to act before messages can be published.", "route")
@@ -58,7 +60,7 @@ var (
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{received, outcomes, unavailable, fenced, leasesLost, duplicates, inFlight,
-		inFlightBytes, oldest, shardsHeld, breakerOpen, breakerTime, alarm, lastError, storeFailures} {
+		inFlightBytes, oldest, shardsHeld, shardsFailing, breakerOpen, breakerTime, alarm, lastError, storeFailures} {
 		ch <- d
 	}
 }
@@ -93,6 +95,7 @@ func collectRoute(ch chan<- prometheus.Metric, r *relay.RouteStats, now time.Tim
 	gauge(inFlightBytes, float64(r.InFlightBytes))
 	gauge(oldest, age(r.OldestInFlight, now))
 	gauge(shardsHeld, float64(r.ShardsHeld))
+	gauge(shardsFailing, float64(len(r.ShardsFailing)))
 	gauge(breakerOpen, truth(r.BreakerOpen))
 	gauge(breakerTime, age(r.BreakerSince, now))
 	gauge(alarm, truth(r.Alarm))

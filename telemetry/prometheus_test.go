@@ -14,7 +14,8 @@ import (
 
 func TestCollector(t *testing.T) {
 	stats := relay.Stats{StoreFailures: 3, Routes: []relay.RouteStats{
-		{Name: "orders", Sent: 7, Failed: 1, InFlight: 5, BreakerOpen: true, BreakerSince: time.Now().Add(-time.Minute), LastErrorAt: time.Unix(1700000000, 0)},
+		{Name: "orders", Sent: 7, Failed: 1, InFlight: 5, BreakerOpen: true, BreakerSince: time.Now().Add(-time.Minute), LastErrorAt: time.Unix(1700000000, 0),
+			ShardsFailing: []relay.ShardFailure{{Shard: 2, Error: "no"}}},
 		{Name: "mail", Received: 2},
 	}}
 	c := telemetry.NewCollector(func() relay.Stats { return stats })
@@ -43,10 +44,14 @@ postrider_breaker_open{route="orders"} 1
 # HELP postrider_last_error_timestamp_seconds When the last error was.
 # TYPE postrider_last_error_timestamp_seconds gauge
 postrider_last_error_timestamp_seconds{route="orders"} 1.7e+09
+# HELP postrider_shards_failing Shards whose messages stand still because the store answers with an error.
+# TYPE postrider_shards_failing gauge
+postrider_shards_failing{route="mail"} 0
+postrider_shards_failing{route="orders"} 1
 # HELP postrider_store_failures_total Times the store could not be asked for a lease.
 # TYPE postrider_store_failures_total counter
 postrider_store_failures_total 3
-`), "postrider_outcomes_total", "postrider_breaker_open", "postrider_last_error_timestamp_seconds", "postrider_store_failures_total")
+`), "postrider_outcomes_total", "postrider_breaker_open", "postrider_shards_failing", "postrider_last_error_timestamp_seconds", "postrider_store_failures_total")
 	if err != nil {
 		t.Error(err)
 	}

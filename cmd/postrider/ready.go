@@ -45,6 +45,10 @@ func (r *readiness) reasons() []string {
 			reasons = append(reasons, fmt.Sprintf("route %s: its destination is away since %s: %s",
 				route.Name, route.BreakerSince.UTC().Format(time.RFC3339), config.Redact(route.LastError)))
 		}
+		for _, shard := range route.ShardsFailing {
+			reasons = append(reasons, fmt.Sprintf("route %s: shard %d stands still since %s: %s",
+				route.Name, shard.Shard, shard.Since.UTC().Format(time.RFC3339), config.Redact(shard.Error)))
+		}
 	}
 	return reasons
 }

@@ -246,6 +246,24 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 	s.world().run(t, "health", "--http", "off").wantExit(2, "nothing to ask")
 }
 
+// A shard whose log was emptied by hand makes the relay stop there, which is
+// for an operator to hear of: nothing else shows it.
+func TestReadyzNamesTheShardThatStandsStill(t *testing.T) {
+	s := newShop(t, pgtest.Database(t))
+	p, monitor := s.relay()
+	s.enqueue(100)
+	s.receive(100)
+	await(t, monitor+"/readyz", 200, "ready\n")
+	execute(t, s.db, "TRUNCATE postrider.log_2 RESTART IDENTITY")
+	await(t, monitor+"/readyz", 503, "route default: shard 2 stands still since ")
+	await(t, monitor+"/metrics", 200, `postrider_shards_failing{route="default"} 1`)
+	if _, body := get(t, monitor+"/readyz"); strings.Count(body, "stands still") != 1 {
+		t.Errorf("the other shards work: %s", body)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0)
+}
+
 // A publish that never returns: the first signal stops politely and waits, the
 // second ends at once with 4.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
