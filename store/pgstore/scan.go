@@ -1,9 +1,9 @@
 package pgstore
 
 import (
-	"encoding/json"
 	"time"
 
+	"github.com/postrider/postrider/internal/headers"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -16,7 +16,10 @@ type Nullables struct {
 // Into sets the message's fields.
 func (n *Nullables) Into(m *outbox.Message) {
 	if n.Headers != nil {
-		m.Headers = parseHeaders(*n.Headers)
+		var err error
+		if m.Headers, err = headers.Parse(*n.Headers); err != nil {
+			m.Headers = map[string]string{"": *n.Headers} // the table's check leaves no such text
+		}
 	}
 	if n.NotBefore != nil {
 		m.NotBefore = *n.NotBefore
@@ -24,27 +27,4 @@ func (n *Nullables) Into(m *outbox.Message) {
 	if n.Expires != nil {
 		m.Expires = *n.Expires
 	}
-}
-
-// parseHeaders takes every JSON object, since whoever writes SQL may put
-// anything there: a value that is no string becomes its JSON text.
-func parseHeaders(text string) map[string]string {
-	var headers map[string]string
-	if json.Unmarshal([]byte(text), &headers) == nil {
-		return headers
-	}
-	var values map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &values) != nil {
-		return map[string]string{"": text} // the table's check leaves no such text
-	}
-	headers = make(map[string]string, len(values))
-	for name, value := range values {
-		var s string
-		if value[0] == '"' && json.Unmarshal(value, &s) == nil {
-			headers[name] = s
-		} else {
-			headers[name] = string(value)
-		}
-	}
-	return headers
 }

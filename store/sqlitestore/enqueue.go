@@ -120,17 +120,6 @@ func encodeHeaders(h map[string]string) (string, error) {
 	return string(b), nil
 }
 
-func decodeHeaders(s string) (map[string]string, error) {
-	if s == "{}" {
-		return nil, nil
-	}
-	var h map[string]string
-	if err := json.Unmarshal([]byte(s), &h); err != nil {
-		return nil, fmt.Errorf("decode headers: %w", err)
-	}
-	return h, nil
-}
-
 // micros is a time as it is stored; the zero time is NULL.
 func micros(t time.Time) sql.NullInt64 {
 	return sql.NullInt64{Int64: t.UnixMicro(), Valid: !t.IsZero()}

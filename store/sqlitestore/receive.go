@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/postrider/postrider/internal/headers"
 	"github.com/postrider/postrider/internal/numset"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -299,14 +300,14 @@ func (l *lease) readMessages(ctx context.Context, ds []relay.Delivery, query str
 
 func scan(rows *sql.Rows, parked bool) (relay.Delivery, error) {
 	var (
-		d                             = relay.Delivery{State: outbox.StatePending, Parked: parked}
-		m                             = &d.Message
-		id                            []byte
-		topic, kind, content, headers sql.NullString
-		notBefore, expires, created   sql.NullInt64
-		early, late                   bool
+		d                            = relay.Delivery{State: outbox.StatePending, Parked: parked}
+		m                            = &d.Message
+		id                           []byte
+		topic, kind, content, header sql.NullString
+		notBefore, expires, created  sql.NullInt64
+		early, late                  bool
 	)
-	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &headers, &notBefore, &expires, &created, &early, &late}
+	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &header, &notBefore, &expires, &created, &early, &late}
 	if parked {
 		columns = append(columns, &d.Attempts)
 	}
@@ -320,7 +321,7 @@ func scan(rows *sql.Rows, parked bool) (relay.Delivery, error) {
 	if m.ID, err = uuid.FromBytes(id); err != nil {
 		return d, fmt.Errorf("number %d: %w", d.Seq, err)
 	}
-	if m.Headers, err = decodeHeaders(headers.String); err != nil {
+	if m.Headers, err = headers.Parse(header.String); err != nil {
 		return d, fmt.Errorf("number %d: %w", d.Seq, err)
 	}
 	m.Topic, m.Type, m.ContentType = topic.String, kind.String, content.String

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/postrider/postrider/outbox"
@@ -232,6 +233,17 @@ func TestGarbageIsRefused(t *testing.T) {
 		if _, err := s.DB().Exec(garbage); err == nil {
 			t.Errorf("taken: %s", garbage)
 		}
+	}
+}
+
+// Whoever writes SQL may give headers any values.
+func TestHeadersOfAnyKind(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "outbox.db"), sqlitestore.Options{Shards: 1})
+	exec1(t, s.DB(), `INSERT INTO postrider_log_0 (id, topic, key, type, payload, content_type, headers)
+		VALUES (randomblob(16), 'orders', '', 'a', x'', '', '{"a":1,"b":null,"c":"d"}')`)
+	got := receive(t, acquire(t, s), "a")[0].Message.Headers
+	if diff := cmp.Diff(map[string]string{"a": "1", "b": "null", "c": "d"}, got); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 }
 
