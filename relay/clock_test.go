@@ -55,3 +55,26 @@ func TestStoreClock(t *testing.T) {
 		t.Error("a message without a deadline expired")
 	}
 }
+
+// The store's clock was ahead and was corrected: the bound follows.
+func TestStoreClockGoesBack(t *testing.T) {
+	ours := time.Now()
+	var c storeClock
+	c.see(ours.Add(time.Hour), ours)
+	expires := ours.Add(time.Minute)
+	c.alive(ours.Add(-time.Second), time.Time{}, ours)
+	if !c.expired(expires, ours) {
+		t.Error("a message without a deadline says nothing about the clock")
+	}
+	c.alive(ours.Add(-time.Second), expires, ours)
+	if c.expired(expires, ours.Add(time.Minute)) {
+		t.Error("expired by a clock that was corrected")
+	}
+	if !c.expired(expires, ours.Add(2*time.Minute)) {
+		t.Error("never expires")
+	}
+	c.alive(ours.Add(-time.Hour), ours.Add(3*time.Minute), ours.Add(2*time.Minute))
+	if !c.expired(expires, ours.Add(2*time.Minute)) {
+		t.Error("went back for a message that contradicts nothing")
+	}
+}

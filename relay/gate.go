@@ -29,6 +29,9 @@ type closedKey struct {
 
 // admit takes a page of deliveries in and returns its size in bytes.
 func (s *session) admit(deliveries []Delivery, now time.Time) (bytes int64) {
+	for i := range deliveries {
+		s.r.clock.see(deliveries[i].Message.CreatedAt, now)
+	}
 	p := &page{at: now, left: len(deliveries)}
 	s.forgetPages()
 	s.pages = append(s.pages, p)
@@ -41,7 +44,9 @@ func (s *session) admit(deliveries []Delivery, now time.Time) (bytes int64) {
 			it.key = d.Message.Key
 		}
 		bytes += it.size
-		s.r.clock.see(d.Message.CreatedAt, now)
+		if d.State == outbox.StatePending {
+			s.r.clock.alive(d.Message.CreatedAt, d.Message.Expires, now)
+		}
 		s.place(it)
 	}
 	s.r.stats.Received += uint64(len(deliveries))

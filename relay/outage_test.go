@@ -338,6 +338,61 @@ func TestExpiresWhileTheBrokerIsAway(t *testing.T) {
 	})
 }
 
+// A message from a time when the database's clock was ahead does not make the
+// relay expire what the database says is in time.
+func TestNothingExpiresByAClockThatWasCorrected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, broker := memstore.New(memstore.Options{Shards: 1}), membroker.New()
+		store := &aheadStore{Store: inner}
+		r, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{orders(&membroker.Publisher{Broker: broker})}})
+		store.ahead.Store(true)
+		enqueue(t, inner, message("k", 1))
+		time.Sleep(time.Second)
+		store.ahead.Store(false)
+		for i := range 10 {
+			m := message("k", i+2)
+			m.Expires = time.Now().Add(time.Minute)
+			enqueue(t, inner, m)
+		}
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if s := r.Stats().Routes[0]; s.Expired != 0 {
+			t.Errorf("%d messages expired", s.Expired)
+		}
+		wantInOrder(t, broker.Messages("orders"), 11)
+	})
+}
+
+// aheadStore hands messages out as if its clock had been ahead by an hour when
+// they were created.
+type aheadStore struct {
+	relay.Store
+	ahead atomic.Bool
+}
+
+func (s *aheadStore) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
+	lease, err := s.Store.Acquire(ctx, claim)
+	return &aheadLease{lease, s}, err
+}
+
+type aheadLease struct {
+	relay.Lease
+	store *aheadStore
+}
+
+func (l *aheadLease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
+	deliveries, err := l.Lease.Receive(ctx, max)
+	for i := range deliveries {
+		if l.store.ahead.Load() {
+			m := &deliveries[i].Message
+			m.CreatedAt = m.CreatedAt.Add(time.Hour)
+		}
+	}
+	return deliveries, err
+}
+
 // Large messages fill the limit of bytes long before that of messages.
 func TestBytesInHandAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
