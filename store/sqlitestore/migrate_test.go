@@ -174,3 +174,27 @@ func TestPoolHasWhatItNeeds(t *testing.T) {
 		}
 	}
 }
+
+// Another language's library inserts with its own SQLite, and computes the
+// defaults with it: they must not need a newer one than STRICT and JSON do, and
+// be the time that the store itself goes by.
+func TestDefaultTimes(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), "outbox.db"), sqlitestore.Options{Shards: 1}).DB()
+	for _, sql := range schema(t, db) {
+		for line := range strings.Lines(sql) {
+			if strings.Contains(line, "subsec") {
+				t.Errorf("SQLite before 3.42 makes NULL of %s", line)
+			}
+		}
+	}
+	for range 100 {
+		if _, err := db.Exec(`INSERT INTO postrider_log_0 (id, topic, key, type, payload, content_type, headers)
+			SELECT randomblob(16), 'orders', '', CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000, x'', '', '{}'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wrong int
+	if err := db.QueryRow(`SELECT count(*) FROM postrider_log_0 WHERE created_at <> CAST(type AS INTEGER)`).Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d of 100 times differ from the store's, %v", wrong, err)
+	}
+}

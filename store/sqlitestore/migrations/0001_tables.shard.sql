@@ -11,5 +11,5 @@ CREATE TABLE postrider_log_{shard} (
 	headers      TEXT    NOT NULL, -- a JSON object
 	not_before   INTEGER,
 	expires      INTEGER,
-	created_at   INTEGER NOT NULL DEFAULT (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)
+	created_at   INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 ) STRICT;

@@ -1,4 +1,6 @@
--- Times are microseconds since 1970 by this database's clock.
+-- Times are microseconds since 1970 by this database's clock. The defaults are
+-- computed by whichever SQLite inserts, so they use what every one has:
+-- unixepoch('subsec') is NULL before 3.42.
 
 -- How far each route has read each shard, and who may read on.
 CREATE TABLE postrider_cursor (
@@ -44,6 +46,6 @@ CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE 
 CREATE TABLE postrider_inbox (
 	consumer   TEXT    NOT NULL,
 	id         BLOB    NOT NULL,
-	handled_at INTEGER NOT NULL DEFAULT (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000),
+	handled_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
 	PRIMARY KEY (consumer, id)
 ) STRICT, WITHOUT ROWID;
