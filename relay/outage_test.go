@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/postrider/postrider/broker/membroker"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -157,6 +159,31 @@ func TestStoreThatCannotSettle(t *testing.T) {
 		if got := len(broker.Messages("orders")); got != 1 {
 			t.Errorf("published %d times", got)
 		}
+	})
+}
+
+// What was acknowledged and may not be recorded is told by more than its id,
+// which a later message may have too.
+func TestSameIDAfterALostAnswerOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, broker := memstore.New(memstore.Options{Shards: 1}), membroker.New()
+		store := &faultyStore{Store: inner, lateLoss: true}
+		store.settle = func() { store.set(errAway) }
+		_, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{orders(&membroker.Publisher{Broker: broker})}})
+		for i := range 2 {
+			m := message("k", i+1)
+			m.ID = uuid.MustParse("0198c5a5-8a3e-7000-8000-000000000001")
+			enqueue(t, inner, m)
+			if i == 0 {
+				time.Sleep(50 * time.Millisecond) // published, and its settling "failed"
+			}
+		}
+		store.mu.Lock()
+		store.away, store.lateLoss = nil, false
+		store.mu.Unlock()
+		time.Sleep(100 * time.Millisecond)
+		_ = stop()
+		wantInOrder(t, broker.Messages("orders"), 2)
 	})
 }
 

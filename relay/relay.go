@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Relay publishes what is committed: one loop per route and shard that
@@ -192,7 +190,7 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 		Topics: r.Topics, Start: r.Start, Hold: r.OnFailure == Hold,
 	}
 	failures := 0
-	var acknowledged map[uuid.UUID]struct{}
+	var acknowledged map[identity]struct{}
 	for ctx.Err() == nil {
 		lease, err := r.relay.acquire(ctx, claim)
 		switch {

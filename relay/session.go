@@ -22,6 +22,16 @@ const (
 	largestPage = 1000
 )
 
+// identity tells a shard's messages apart: ids alone may repeat, since whoever
+// inserts with SQL chooses them, and numbers alone may be given out again after
+// the database went back.
+type identity struct {
+	seq int64
+	id  uuid.UUID
+}
+
+func identityOf(d *Delivery) identity { return identity{d.Seq, d.Message.ID} }
+
 // session is one lease being worked on: it receives, the route's workers
 // publish, it settles.
 type session struct {
@@ -64,10 +74,10 @@ type session struct {
 	receiving    int64        // number of the Receive call under way
 	hurry        bool         // somebody waits for the outcomes to be committed
 	failed       []Outcome
-	acknowledged map[uuid.UUID]struct{} // sent under earlier leases that could not record it
+	acknowledged map[identity]struct{} // sent under earlier leases that could not record it
 }
 
-func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowledged map[uuid.UUID]struct{}) *session {
+func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowledged map[identity]struct{}) *session {
 	s := &session{
 		r: r, shard: shard, lease: lease,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
@@ -292,11 +302,10 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 	return true, nil
 }
 
-// loose is what the session leaves behind that may be published again: the ids
-// of acknowledged messages that are not recorded as sent, and how many others
-// may have arrived without an answer, or are still being published. For after
-// run.
-func (s *session) loose() (acknowledged map[uuid.UUID]struct{}, unanswered, publishing int) {
+// loose is what the session leaves behind that may be published again: the
+// acknowledged messages that are not recorded as sent, and how many others may
+// have arrived without an answer, or are still being published. For after run.
+func (s *session) loose() (acknowledged map[identity]struct{}, unanswered, publishing int) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	acknowledged = s.acknowledged
@@ -306,9 +315,9 @@ func (s *session) loose() (acknowledged map[uuid.UUID]struct{}, unanswered, publ
 				continue
 			}
 			if acknowledged == nil {
-				acknowledged = make(map[uuid.UUID]struct{})
+				acknowledged = make(map[identity]struct{})
 			}
-			acknowledged[outcomes[i].Delivery.Message.ID] = struct{}{}
+			acknowledged[identityOf(&outcomes[i].Delivery)] = struct{}{}
 		}
 	}
 	for _, items := range [][]*item{s.ready.all(), s.solo.all()} {
@@ -327,8 +336,8 @@ func (s *session) takeAcknowledged(d *Delivery) bool {
 	if len(s.acknowledged) == 0 {
 		return false
 	}
-	_, ok := s.acknowledged[d.Message.ID]
-	delete(s.acknowledged, d.Message.ID)
+	_, ok := s.acknowledged[identityOf(d)]
+	delete(s.acknowledged, identityOf(d))
 	return ok
 }
 
