@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -186,6 +187,22 @@ func exec1(t *testing.T, db *sql.DB, query string, args ...any) {
 	}
 }
 
+// unchecked opens a file so that the tables' checks do not count, as for a
+// program that ignores them or tables that were made without.
+func unchecked(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", sqlitestore.DSN(path, "ignore_check_constraints(1)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
 func TestDamageIsReported(t *testing.T) {
 	for name, c := range map[string]struct{ damage, says string }{
 		"a log that was reset":    {"DELETE FROM sqlite_sequence", "reset"},
@@ -196,14 +213,15 @@ func TestDamageIsReported(t *testing.T) {
 			VALUES ('route', 0, 9, '', 'blocked', 1, 0, '', 0)`, "number 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, filepath.Join(t.TempDir(), "outbox.db"), sqlitestore.Options{Shards: 1})
+			path := filepath.Join(t.TempDir(), "outbox.db")
+			s := open(t, path, sqlitestore.Options{Shards: 1})
 			enqueue(t, s.DB(), "a", "b")
 			lease := acquire(t, s)
 			got := receive(t, lease, "a", "b")
 			if err := lease.Settle(t.Context(), []relay.Outcome{{Delivery: got[0], State: outbox.StateSent}}); err != nil {
 				t.Fatal(err)
 			}
-			exec1(t, s.DB(), c.damage)
+			exec1(t, unchecked(t, path), c.damage)
 			lease, err := s.Acquire(t.Context(), claim)
 			for err == nil {
 				_, err = lease.Receive(t.Context(), 10)
@@ -232,6 +250,46 @@ func TestGarbageIsRefused(t *testing.T) {
 	} {
 		if _, err := s.DB().Exec(garbage); err == nil {
 			t.Errorf("taken: %s", garbage)
+		}
+	}
+}
+
+// The log refuses what could not be delivered, at its limits and not before.
+func TestUndeliverableIsRefused(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), "outbox.db"), sqlitestore.Options{Shards: 1}).DB()
+	insert := func(column, value string) error {
+		row := map[string]string{
+			"id": "randomblob(16)", "topic": "'orders'", "key": "'k'", "type": "'t'", "payload": "x'00'", "content_type": "'text/plain'", "headers": "'{}'",
+		}
+		row[column] = value
+		names := slices.Sorted(maps.Keys(row))
+		var values []string
+		for _, name := range names {
+			values = append(values, row[name])
+		}
+		_, err := db.Exec("INSERT INTO postrider_log_0 (" + strings.Join(names, ", ") + ") VALUES (" + strings.Join(values, ", ") + ")")
+		return err
+	}
+	text := func(n int) string { return "'" + strings.Repeat("ü", n/2) + strings.Repeat("x", n%2) + "'" }
+	for _, good := range [][2]string{
+		{"topic", text(255)}, {"key", text(1024)}, {"key", "''"}, {"type", text(255)}, {"content_type", text(255)}, {"payload", "zeroblob(16777216)"},
+		{"headers", `'{"a":1}'`}, {"not_before", "NULL"}, {"not_before", "253402300799999999"}, {"created_at", "0"},
+	} {
+		if err := insert(good[0], good[1]); err != nil {
+			t.Errorf("%s %.40s: %v", good[0], good[1], err)
+		}
+	}
+	for _, bad := range [][2]string{
+		{"id", "x'00'"}, {"id", "randomblob(17)"}, {"id", "x''"}, {"id", "NULL"}, {"id", "'0123456789abcdef'"},
+		{"topic", "''"}, {"topic", text(256)}, {"topic", "'a' || char(0)"}, {"topic", "NULL"}, {"key", text(1025)}, {"key", "char(0)"}, {"key", "NULL"},
+		{"type", text(256)}, {"type", "char(0)"}, {"content_type", text(256)}, {"content_type", "char(0)"},
+		{"payload", "zeroblob(16777217)"}, {"payload", "NULL"}, {"payload", "'text'"},
+		{"headers", "''"}, {"headers", "'{'"}, {"headers", "'[]'"}, {"headers", "'null'"}, {"headers", "NULL"},
+		{"not_before", "9223372036854775807"}, {"not_before", "'tomorrow'"}, {"expires", "253402300800000000"}, {"expires", "1.5"},
+		{"created_at", "-9223372036854775808"}, {"created_at", "NULL"},
+	} {
+		if insert(bad[0], bad[1]) == nil {
+			t.Errorf("taken: %s %.40s", bad[0], bad[1])
 		}
 	}
 }
