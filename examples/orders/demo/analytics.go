@@ -34,7 +34,7 @@ func newAnalytics(ctx context.Context, f *folder, log *slog.Logger) (*reaction, 
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	return &reaction{
-		name: "analytics", title: "Analytics", unit: "counted", row: "analytics",
+		name: "analytics", title: "Analytics", unit: "counted", one: "counted", row: "analytics",
 		queue: analytics.DefaultQueue, store: "SQLite",
 		handle: s.Handle,
 		total: func(ctx context.Context) (int, error) {

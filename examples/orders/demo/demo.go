@@ -43,7 +43,8 @@ type Options struct {
 	// Keep is the folder in which all data is kept for the next run. Empty: a
 	// temporary one, removed at the end.
 	Keep string
-	// Out gets what the demo has to say; Logger what goes wrong inside.
+	// Out gets what the demo has to say; Logger what goes wrong inside, by
+	// default slog.Default.
 	Out    io.Writer
 	Logger *slog.Logger
 }
@@ -66,6 +67,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	place, err := open(o)
 	if err != nil {
@@ -115,7 +119,7 @@ func (s *shop) build(ctx context.Context) (err error) {
 	s.journal = journal.New(len(s.reactions), s.tell)
 	client := s.peers.consumers()
 	for i, r := range s.reactions {
-		if err := r.start(client, i, s.journal, s.Logger); err != nil {
+		if err := r.start(client, i, s.journal, s.parts.log); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/examples/orders/awsproxy"
@@ -53,8 +55,37 @@ func (s *shop) experiments() []page.Experiment {
 	if s.mail == nil {
 		list = slices.DeleteFunc(list, func(e page.Experiment) bool { return e.Name == "fail-notification" })
 	}
+	for i := range list {
+		list[i].Run = s.quietly(list[i].Run)
+	}
 	return list
 }
+
+// quietly keeps what an experiment causes out of the services' log: it is
+// expected, and the page tells it.
+func (s *shop) quietly(run func(context.Context, func(string)) (string, error)) func(context.Context, func(string)) (string, error) {
+	return func(ctx context.Context, say func(string)) (string, error) {
+		s.hushed.Store(true)
+		defer s.hushed.Store(false)
+		return run(ctx, say)
+	}
+}
+
+// hush is a slog.Handler that says nothing while hushed.
+type hush struct {
+	slog.Handler
+	hushed *atomic.Bool
+}
+
+func (h hush) Enabled(ctx context.Context, level slog.Level) bool {
+	return !h.hushed.Load() && h.Handler.Enabled(ctx, level)
+}
+
+func (h hush) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return hush{h.Handler.WithAttrs(attrs), h.hushed}
+}
+
+func (h hush) WithGroup(name string) slog.Handler { return hush{h.Handler.WithGroup(name), h.hushed} }
 
 // everybody names the services.
 func (s *shop) everybody() string {

@@ -52,7 +52,7 @@ func newNotification(ctx context.Context, f *folder, m *mail, log *slog.Logger) 
 		return nil, errors.Join(err, db.Close())
 	}
 	return &reaction{
-		name: "notification", title: "Notification", unit: "mails", row: "mails",
+		name: "notification", title: "Notification", unit: "mails", one: "mail", row: "mails",
 		queue: notification.DefaultQueue, store: "SMTP mailbox",
 		handle: s.Handle,
 		total: func(context.Context) (int, error) {

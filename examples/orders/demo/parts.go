@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -29,16 +30,20 @@ type parts struct {
 	search    *search.Service    // nil: plain
 	// away: the broker is cut off.
 	away atomic.Bool
+	// hushed: an experiment is running, and what goes wrong is no news.
+	hushed atomic.Bool
+	log    *slog.Logger // of the services
 }
 
 func (p *parts) make(ctx context.Context, s *shop) error {
+	p.log = slog.New(hush{s.Logger.Handler(), &p.hushed})
 	add := func(r *reaction, err error) error {
 		if err == nil {
 			p.reactions = append(p.reactions, r)
 		}
 		return err
 	}
-	if err := add(newFulfilment(ctx, s.peers, s.Logger)); err != nil {
+	if err := add(newFulfilment(ctx, s.peers, p.log)); err != nil {
 		return err
 	}
 	if s.Plain {
@@ -49,15 +54,15 @@ func (p *parts) make(ctx context.Context, s *shop) error {
 	if p.mail, err = newMail(s.peers.folder); err != nil {
 		return err
 	}
-	if err := add(newNotification(ctx, s.peers.folder, p.mail, s.Logger)); err != nil {
+	if err := add(newNotification(ctx, s.peers.folder, p.mail, p.log)); err != nil {
 		return err
 	}
-	r, analytics, err := newAnalytics(ctx, s.peers.folder, s.Logger)
+	r, analytics, err := newAnalytics(ctx, s.peers.folder, p.log)
 	if err := add(r, err); err != nil {
 		return err
 	}
 	p.analytics = analytics
-	r, search, err := newSearch(s.peers.folder, s.Logger)
+	r, search, err := newSearch(s.peers.folder, p.log)
 	if err := add(r, err); err != nil {
 		return err
 	}

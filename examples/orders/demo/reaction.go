@@ -28,6 +28,7 @@ type reaction struct {
 	name  string // "fulfilment"
 	title string // "Fulfilment"
 	unit  string // what it stores, after a number: "fulfilments"
+	one   string // one of them
 	row   string // what the report calls that
 	queue string
 	store string // where it stores them, for people
@@ -133,7 +134,7 @@ func newFulfilment(ctx context.Context, p *peers, log *slog.Logger) (*reaction, 
 		return nil, err
 	}
 	return &reaction{
-		name: "fulfilment", title: "Fulfilment", unit: "fulfilments", row: "fulfilments",
+		name: "fulfilment", title: "Fulfilment", unit: "fulfilments", one: "fulfilment", row: "fulfilments",
 		queue: fulfilment.DefaultQueue, store: "DynamoDB",
 		handle: s.Handle,
 		total:  func(ctx context.Context) (int, error) { return items(ctx, p.dynamo, fulfilment.DefaultTable) },

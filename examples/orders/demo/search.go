@@ -25,7 +25,7 @@ func newSearch(f *folder, log *slog.Logger) (*reaction, *search.Service, error) 
 		return nil, nil, err
 	}
 	return &reaction{
-		name: "search", title: "Search", unit: "indexed", row: "indexed",
+		name: "search", title: "Search", unit: "indexed", one: "indexed", row: "indexed",
 		queue: search.DefaultQueue, store: "Bleve",
 		handle: s.Handle,
 		total: func(context.Context) (int, error) {

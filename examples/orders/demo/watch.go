@@ -138,7 +138,7 @@ func (w *watch) View() page.View {
 	for i, r := range w.reactions {
 		c := counts.Services[i]
 		v.Services = append(v.Services, page.Service{
-			Name: r.name, Title: r.title, Queue: r.queue, Store: r.store, Unit: r.unit,
+			Name: r.name, Title: r.title, Queue: r.queue, Store: r.store, Unit: r.unit, One: r.one,
 			Total: a.totals[i], Delivered: c.Deliveries, Repeats: c.Repeats, Refused: c.Refusals,
 			Waiting: a.queues[i].waiting, Dead: a.queues[i].dead, Failing: r.service.Waiting() > 0,
 		})

@@ -7,8 +7,8 @@ import (
 
 // Measures of the chart.
 const (
-	chartWidth  = 520
-	chartHeight = 170
+	chartWidth  = 330
+	chartHeight = 150
 	chartTop    = 22
 	chartBottom = 24
 )
@@ -45,7 +45,7 @@ func (a *Analytics) Chart() chart {
 	for i, m := range a.Minutes {
 		slot := chartWidth / len(a.Minutes)
 		b := bar{
-			X: i*slot + 4, W: slot - 8, Middle: i*slot + slot/2, Orders: m.Orders,
+			X: i*slot + 3, W: slot - 6, Middle: i*slot + slot/2, Orders: m.Orders,
 			Revenue: money(m.RevenueCents), Clock: m.At.Local().Format("15:04"),
 			Labelled: (len(a.Minutes)-1-i)%3 == 0,
 		}

@@ -12,6 +12,23 @@ type drawing struct {
 	Frame         box // around what commits together
 }
 
+// Late is where the times are written: above the middle of a box, or above its
+// right end, where arrows come from above.
+func (d drawing) Late(b box) int {
+	if d.Name == "narrow" {
+		return b.X + b.W
+	}
+	return b.Middle()
+}
+
+// LateAnchor goes with Late.
+func (d drawing) LateAnchor() string {
+	if d.Name == "narrow" {
+		return "end"
+	}
+	return "middle"
+}
+
 // box is one part of the shop. What of it changes is named as in figures.
 type box struct {
 	X, Y, W, H int
@@ -20,7 +37,6 @@ type box struct {
 	Note       string // what never changes
 	Figure     string // a figure below the title
 	Extra      string // a figure below that
-	Unit       string // after Figure
 	Time       string // a figure: when the newest order's message was here
 	Kind       string // its class
 }
@@ -220,6 +236,6 @@ func (v *View) eachQueue(do func(i int, queue, service box)) {
 	for i, s := range v.Services {
 		do(i,
 			box{Part: "queue-" + s.Name, Title: s.Queue, Figure: "queue-" + s.Name, Extra: "letters-" + s.Name, Time: "time-queue-" + s.Name, Kind: "broker"},
-			box{Part: "service-" + s.Name, Title: s.Title, Figure: "total-" + s.Name, Unit: s.Unit, Note: s.Store, Time: "time-service-" + s.Name, Kind: "plain"})
+			box{Part: "service-" + s.Name, Title: s.Title, Figure: "stored-" + s.Name, Note: s.Store, Time: "time-service-" + s.Name, Kind: "plain"})
 	}
 }

@@ -80,6 +80,10 @@ func (f *figures) newest(v *View) {
 
 func (f *figures) service(s *Service, v *View) {
 	f.Text["total-"+s.Name] = number(s.Total)
+	f.Text["stored-"+s.Name] = number(s.Total) + " " + s.Unit
+	if s.Total == 1 {
+		f.Text["stored-"+s.Name] = "1 " + s.One
+	}
 	f.Text["queued-"+s.Name] = number(v.Sent)
 	f.Text["delivered-"+s.Name] = number(s.Delivered)
 	f.Text["repeats-"+s.Name] = number(s.Repeats)

@@ -44,8 +44,8 @@ type Service struct {
 	Title string // "Fulfilment"
 	// Queue is the queue's name, Store what the service writes to.
 	Queue, Store string
-	// Unit is what Total counts, such as "mails".
-	Unit string
+	// Unit is what Total counts, such as "mails", and One a single one.
+	Unit, One string
 	// Total is how many orders the service has dealt with, by its own data.
 	Total int
 	// Delivered is how many deliveries came to it since the start, Repeats how
