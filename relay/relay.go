@@ -182,7 +182,8 @@ func (r *Relay) running() []*route {
 }
 
 // runShard holds one shard of the route whenever it can, until ctx ends. It
-// returns how many messages its last lease left unsettled.
+// returns how many messages its last lease left unsettled, also if another
+// relay has the shard since.
 func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 	config := &r.relay.config
 	claim := Claim{
@@ -196,9 +197,10 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 		switch {
 		case errors.Is(err, ErrHeld):
 			r.noteWell(shard)
-			// What the last lease left behind is the other relay's now.
+			// What the last lease left unsettled is the other relay's now, which
+			// may publish it again.
 			r.noteLoose(len(acknowledged))
-			acknowledged, unsettled = nil, 0
+			acknowledged = nil
 			pause(ctx, jittered(config.Lease/3))
 			continue
 		case err != nil:

@@ -284,7 +284,9 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 	s.deadline = s.lease.Deadline()
 	s.useful = s.useful || len(outcomes) > 0
 	if time.Since(s.began) > r.relay.config.Lease {
-		// What was not handed out again by now had been recorded after all.
+		// What was not handed out again by now had been recorded after all, or
+		// waits behind so much that remembering it would cost too much.
+		r.stats.DuplicatesPossible += uint64(len(s.acknowledged))
 		s.acknowledged = nil
 	}
 	for _, head := range releases {
