@@ -33,13 +33,17 @@ func (c Class) String() string {
 }
 
 // Error gives an error its class. Adapters make it with Retryable, Unavailable,
-// TimedOut, Refused and Permanent, because they know their broker; the relay never looks
-// at error texts.
+// TimedOut, Refused, Unsent and Permanent, because they know their broker; the
+// relay never looks at error texts.
 type Error struct {
 	Class Class
 	// Timeout: no answer in time. The broker may be away, or this message may
 	// be the one it chokes on: the relay tells by trying another one.
 	Timeout bool
+	// Unsent: the message was not handed to the broker, so it cannot have
+	// arrived, whatever else went wrong. Without it a message that had no
+	// answer in time counts as one that may have.
+	Unsent bool
 	// Alarm: an operator has to act (credentials, rights, a missing
 	// destination); waiting alone will not mend it.
 	Alarm bool
@@ -63,6 +67,12 @@ func TimedOut(err error) error {
 // Refused marks err as ClassUnavailable until an operator mends it.
 func Refused(err error) error {
 	return &Error{Class: ClassUnavailable, Alarm: true, Err: err}
+}
+
+// Unsent marks err, which keeps its class, as one of before the message was
+// handed to the broker.
+func Unsent(err error) error {
+	return &Error{Class: ClassOf(err), Timeout: IsTimeout(err), Alarm: IsAlarm(err), Unsent: true, Err: err}
 }
 
 // Permanent marks err as ClassPermanent.
@@ -93,4 +103,10 @@ func IsTimeout(err error) bool {
 func IsAlarm(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Alarm
+}
+
+// IsUnsent reports whether the message certainly was not handed to the broker.
+func IsUnsent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Unsent
 }

@@ -105,7 +105,7 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 		case outbox.ClassUnavailable:
 			r.stats.Unavailable++
 			timeout := late || outbox.IsTimeout(err)
-			if timeout && !it.unanswered {
+			if timeout && !it.unanswered && !outbox.IsUnsent(err) {
 				it.unanswered = true
 				r.stats.DuplicatesPossible++
 			}

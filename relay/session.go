@@ -322,14 +322,18 @@ func (s *session) loose() (acknowledged map[identity]struct{}, unanswered, publi
 			acknowledged[identityOf(&outcomes[i].Delivery)] = struct{}{}
 		}
 	}
-	for _, items := range [][]*item{s.ready.all(), s.solo.all()} {
+	suspects := make([]*item, len(s.suspects))
+	for i, x := range s.suspects {
+		suspects[i] = x.item
+	}
+	for _, items := range [][]*item{s.ready.all(), s.solo.all(), suspects} {
 		for _, it := range items {
 			if it.unanswered {
 				unanswered++
 			}
 		}
 	}
-	return acknowledged, unanswered + len(s.suspects), s.publishing
+	return acknowledged, unanswered, s.publishing
 }
 
 // takeAcknowledged reports whether the delivery was sent under an earlier

@@ -1,12 +1,14 @@
 package relay_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider/broker/membroker"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memstore"
 )
@@ -66,4 +68,32 @@ func TestForgottenAcknowledgementsAreCounted(t *testing.T) {
 			t.Errorf("%d duplicates possible, want 1", got)
 		}
 	})
+}
+
+// A publisher that ran out of time before it sent anything leaves nothing
+// behind that may come twice.
+func TestUnsentMessagesCannotComeTwice(t *testing.T) {
+	for name, waits := range map[string]time.Duration{"while it hangs": time.Second, "after its time was up": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New(memstore.Options{Shards: 1})
+				r, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{orders(publisherFunc(func(ctx context.Context, msgs []outbox.Message) []outbox.Result {
+					<-ctx.Done()
+					results := make([]outbox.Result, len(msgs))
+					for i := range results {
+						results[i].Err = outbox.Unsent(outbox.TimedOut(ctx.Err()))
+					}
+					return results
+				}))}})
+				numbers(t, store, 5, "a", "b", "c", "d", "e")
+				time.Sleep(waits)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if got := r.Stats().Routes[0].DuplicatesPossible; got != 0 {
+					t.Errorf("%d duplicates possible", got)
+				}
+			})
+		})
+	}
 }

@@ -42,7 +42,7 @@ func (c *publishing) behindFailures(wave, all []item) []item {
 	var free []item
 	for _, it := range wave {
 		if err := unsent[it.entry.GroupID]; err != nil {
-			c.results[it.index].Err = fmt.Errorf("%s: not sent, because an earlier message of its key was not: %w", c.Package, err)
+			c.results[it.index].Err = outbox.Unsent(fmt.Errorf("%s: not sent, because an earlier message of its key was not: %w", c.Package, err))
 			continue
 		}
 		free = append(free, it)

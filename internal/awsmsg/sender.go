@@ -148,7 +148,7 @@ func (c *publishing) toDestination(ctx context.Context, destination string, indi
 	address, err := c.Broker.Resolve(ctx, destination)
 	c.release()
 	if err != nil {
-		c.failAll(items, c.Template.missing(err))
+		c.failAll(items, outbox.Unsent(c.Template.missing(err)))
 		return
 	}
 	to := target{destination: destination, address: address}
@@ -274,7 +274,7 @@ func (c *publishing) settle(to target, batch []item, answer Answer) {
 }
 
 func (c *publishing) nothingSent(ctx context.Context, destination string) error {
-	return ended(ctx, fmt.Errorf("%s: nothing sent: %w", c.at(destination), ctx.Err()))
+	return outbox.Unsent(ended(ctx, fmt.Errorf("%s: nothing sent: %w", c.at(destination), ctx.Err())))
 }
 
 func (c *publishing) failAll(items []item, err error) {

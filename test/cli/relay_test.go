@@ -290,12 +290,29 @@ func TestExitCodeOfAnUnsettledStop(t *testing.T) {
 	p.wantExit(4, "may be published again")
 }
 
+// Nothing can be sent before the queue's address is known, so a stop while the
+// question for it hangs has nothing to confess.
+func TestExitCodeOfAStopBeforeAnythingWasSent(t *testing.T) {
+	s := newShop(t, pgtest.Database(t))
+	s.proxy.Add(awsproxy.Rule{Target: "GetQueueUrl", Fault: awsproxy.Hang()})
+	p, _ := s.relay("--lease", "2s")
+	s.enqueue(1)
+	awaitCall(t, s.proxy, "GetQueueUrl")
+	p.signal(syscall.SIGTERM)
+	p.wantExit(0, "everything that was sent is recorded")
+}
+
 // awaitRequest waits until a batch is on its way.
 func awaitRequest(t *testing.T, proxy *awsproxy.Server) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); proxy.Requests("SendMessageBatch") == 0; time.Sleep(10 * time.Millisecond) {
+	awaitCall(t, proxy, "SendMessageBatch")
+}
+
+func awaitCall(t *testing.T, proxy *awsproxy.Server, target string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); proxy.Requests(target) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nothing was sent")
+			t.Fatalf("no %s was sent", target)
 		}
 	}
 }
