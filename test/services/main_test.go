@@ -155,13 +155,19 @@ func (p *process) kill() {
 func (p *process) terminate() {
 	p.t.Helper()
 	p.end(syscall.SIGTERM)
+	p.gone()
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		p.t.Errorf("exit code %d", code)
+	}
+}
+
+// gone waits for the end.
+func (p *process) gone() {
+	p.t.Helper()
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		p.t.Fatal("it does not stop")
-	}
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		p.t.Errorf("exit code %d", code)
+		p.t.Fatal("it does not end")
 	}
 }
 

@@ -37,7 +37,7 @@ func TestWindowOfNotification(t *testing.T) {
 			})
 			p = r.start(notificationService)
 			r.send(notificationService, orders...)
-			<-p.ended
+			p.gone()
 			r.start(notificationService)
 			r.drained(notificationService)
 			if n := r.catcher.Count(); n != c.mails {
