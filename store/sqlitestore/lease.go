@@ -25,6 +25,13 @@ type lease struct {
 	// Only Receive's goroutine uses these.
 	interval    time.Duration // of looking for commits
 	parkedFirst bool          // whose turn it is to be read first
+	// unreadable are rows that are to be given up. miscounted: one of them
+	// matters to others of its key, so this lease hands nothing out any more.
+	unreadable []relay.Outcome
+	miscounted bool
+
+	// settling has room for one: Receive gives rows up while others settle.
+	settling chan struct{}
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -61,7 +68,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
-	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval}
+	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval, settling: make(chan struct{}, 1)}
 	// Look before asking for the write lock: relays that wait for a lease must
 	// not get in the way of those that write.
 	if c, err := readCursor(ctx, s.reads, claim); err != nil {

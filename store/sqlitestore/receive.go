@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -47,6 +46,9 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if err := l.giveUp(ctx); err != nil {
+			return nil, l.receiveError(ctx, err)
+		}
 		before, err := l.store.watch.mark(ctx)
 		if err != nil {
 			return nil, l.receiveError(ctx, err)
@@ -54,6 +56,9 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 		got, err := l.look(ctx, max)
 		if err != nil {
 			return nil, l.receiveError(ctx, err)
+		}
+		if l.miscounted {
+			continue // nothing of the key may pass; this lease hands nothing out any more
 		}
 		if len(got.deliveries) > 0 {
 			l.interval = minInterval
@@ -139,11 +144,11 @@ func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 		if err != nil || len(rows) == 0 {
 			return found{due: -1}, err
 		}
-		ds := l.advance(rows)
+		ds := l.readable(l.advance(rows))
 		return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 	}
 	var (
-		rows []relay.Delivery
+		rows []row
 		err  error
 	)
 	last := pos
@@ -156,12 +161,12 @@ func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 			break
 		}
 	}
-	ds := l.catchUp(rows, last)
+	ds := l.readable(l.catchUp(rows, last))
 	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 }
 
 // advance moves pos over new rows and returns those whose topic matches.
-func (l *lease) advance(rows []relay.Delivery) []relay.Delivery {
+func (l *lease) advance(rows []row) []row {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ds := rows[:0]
@@ -177,7 +182,7 @@ func (l *lease) advance(rows []relay.Delivery) []relay.Delivery {
 
 // catchUp takes the numbers up to last off the backlog, and off the unsettled
 // ones what is not there or does not match any more.
-func (l *lease) catchUp(rows []relay.Delivery, last int64) []relay.Delivery {
+func (l *lease) catchUp(rows []row, last int64) []row {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var wanted numset.Set
@@ -226,13 +231,13 @@ func (l *lease) lookParked(ctx context.Context, limit int) (found, error) {
 		if !micros.Valid {
 			return found{due: -1}, nil
 		}
-		return found{due: time.Duration(micros.Int64) * time.Microsecond}, nil
+		return found{due: time.Duration(min(micros.Int64, recheck.Microseconds())) * time.Microsecond}, nil
 	}
 	list, err := json.Marshal(arrivals)
 	if err != nil {
 		return found{}, fmt.Errorf("encode a list of numbers: %w", err)
 	}
-	ds, err := l.readMessages(ctx, nil, l.sql.readParked, string(list))
+	rows, err := l.readMessages(ctx, nil, l.sql.readParked, string(list))
 	if err != nil {
 		return found{}, err
 	}
@@ -241,9 +246,10 @@ func (l *lease) lookParked(ctx context.Context, limit int) (found, error) {
 	if l.settles != settles {
 		return found{again: true, due: -1}, nil // what was read may be settled otherwise by now
 	}
-	for i := range ds {
-		l.out[ds[i].Seq] = true
+	for i := range rows {
+		l.out[rows[i].Seq] = true
 	}
+	ds := l.readable(rows)
 	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 }
 
@@ -273,12 +279,9 @@ func (l *lease) dueArrivals(ctx context.Context, max int) ([]int64, error) {
 	return arrivals, nil
 }
 
-// errGone means that the log no longer has what the parked set refers to.
-var errGone = errors.New("a parked message is gone from the log")
-
-// readMessages appends the messages that a query yields. A query with attempts
-// reads parked ones.
-func (l *lease) readMessages(ctx context.Context, ds []relay.Delivery, query string, args ...any) ([]relay.Delivery, error) {
+// readMessages appends the rows that a query yields, readable or not. A query
+// with attempts reads parked ones.
+func (l *lease) readMessages(ctx context.Context, all []row, query string, args ...any) ([]row, error) {
 	rows, err := l.store.reads.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
@@ -286,43 +289,35 @@ func (l *lease) readMessages(ctx context.Context, ds []relay.Delivery, query str
 	defer rows.Close()
 	parked := query == l.sql.readParked
 	for rows.Next() {
-		d, err := scan(rows, parked)
+		r, err := scan(rows, parked)
 		if err != nil {
 			return nil, fmt.Errorf("read messages: %w", err)
 		}
-		ds = append(ds, d)
+		all = append(all, r)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
-	return ds, nil
+	return all, nil
 }
 
-func scan(rows *sql.Rows, parked bool) (relay.Delivery, error) {
+// scan reads a row. It fails only where that is not the row's fault, or where
+// the row has no number to be given up by.
+func scan(rows *sql.Rows, parked bool) (row, error) {
 	var (
 		d                            = relay.Delivery{State: outbox.StatePending, Parked: parked}
 		m                            = &d.Message
 		id                           []byte
 		topic, kind, content, header sql.NullString
 		notBefore, expires, created  sql.NullInt64
-		early, late                  bool
+		early, late, gone            bool
 	)
 	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &header, &notBefore, &expires, &created, &early, &late}
 	if parked {
-		columns = append(columns, &d.Attempts)
+		columns = append(columns, &d.Attempts, &gone)
 	}
 	if err := rows.Scan(columns...); err != nil {
-		return d, err
-	}
-	if id == nil {
-		return d, fmt.Errorf("number %d: %w", d.Seq, errGone)
-	}
-	var err error
-	if m.ID, err = uuid.FromBytes(id); err != nil {
-		return d, fmt.Errorf("number %d: %w", d.Seq, err)
-	}
-	if m.Headers, err = headers.Parse(header.String); err != nil {
-		return d, fmt.Errorf("number %d: %w", d.Seq, err)
+		return row{}, err
 	}
 	m.Topic, m.Type, m.ContentType = topic.String, kind.String, content.String
 	m.NotBefore, m.Expires, m.CreatedAt = fromMicros(notBefore), fromMicros(expires), fromMicros(created)
@@ -332,5 +327,15 @@ func scan(rows *sql.Rows, parked bool) (relay.Delivery, error) {
 	case early:
 		d.State = outbox.StateScheduled
 	}
-	return d, nil
+	if gone {
+		return row{d, errGone}, nil
+	}
+	var err error
+	if m.ID, err = uuid.FromBytes(id); err != nil {
+		return row{d, fmt.Errorf("its id is no UUID: %w", err)}, nil
+	}
+	if m.Headers, err = headers.Parse(header.String); err != nil {
+		return row{d, fmt.Errorf("its headers are no JSON object: %w", err)}, nil
+	}
+	return row{d, checkText(m)}, nil
 }

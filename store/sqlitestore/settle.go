@@ -34,6 +34,12 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	if err := checkOutcomes(outcomes); err != nil {
 		return fmt.Errorf("sqlitestore: settle: %w", err)
 	}
+	select {
+	case l.settling <- struct{}{}:
+		defer func() { <-l.settling }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	before := time.Now()
 	err := inTx(ctx, l.store.settles, func(tx *sql.Tx) error { return l.record(ctx, tx, outcomes) })
 	if err != nil {
