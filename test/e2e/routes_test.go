@@ -57,10 +57,12 @@ routes:
 		t.Errorf("parked: %+v", parked)
 	}
 	lags := s.lags()
-	worst := lags[len(lags)-1]
-	t.Logf("from the order to its arrival: p50 %v, worst %v", lags[len(lags)/2], worst)
-	if most := time.Duration(testsize.Pick(20, 2)) * time.Second; worst > most {
-		t.Errorf("a message was delayed by %v", worst)
+	median, worst := lags[len(lags)/2], lags[len(lags)-1]
+	t.Logf("from the order to its arrival: p50 %v, worst %v", median, worst)
+	// The other route tries again every 10 s in the end; a busy machine is
+	// slow too, but not with every order.
+	if median > 2*time.Second || worst > 20*time.Second {
+		t.Errorf("messages were delayed: p50 %v, worst %v", median, worst)
 	}
 
 	if _, err := s.sqs.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &ghost}); err != nil {
