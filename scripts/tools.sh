@@ -1,8 +1,8 @@
 #!/bin/sh
 # Sees to it that the tests find what they need besides Go: a C compiler for the
 # race detector. On Debian as root it is installed; elsewhere it is asked for.
-# (PostgreSQL is seen to in the same way when a test first needs a server, by
-# internal/pgserver.)
+# (PostgreSQL and a browser are seen to in the same way when a test first needs
+# them, by internal/pgserver and test/browser.)
 set -eu
 
 cc=$(go env CC)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/examples/orders/awsproxy"
@@ -33,7 +31,7 @@ func (s *shop) experiments() []page.Experiment {
 		Run: s.killRelay,
 	}, {
 		Name: "broker-away", Title: "Take the broker away", Button: "Cut it off",
-		Expect: "For five seconds nobody reaches SNS and SQS. Customers do not notice: orders commit. " +
+		Expect: "For five seconds nobody reaches " + s.broker() + ". Customers do not notice: orders commit. " +
 			"The relay spends no attempt, asks now and then whether the broker is back, and sends what has waited.",
 		Run: s.takeBrokerAway,
 	}, {
@@ -71,28 +69,31 @@ func (s *shop) quietly(run func(context.Context, func(string)) (string, error)) 
 	}
 }
 
-// hush is a slog.Handler that says nothing while hushed.
-type hush struct {
-	slog.Handler
-	hushed *atomic.Bool
-}
-
-func (h hush) Enabled(ctx context.Context, level slog.Level) bool {
-	return !h.hushed.Load() && h.Handler.Enabled(ctx, level)
-}
-
-func (h hush) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return hush{h.Handler.WithAttrs(attrs), h.hushed}
-}
-
-func (h hush) WithGroup(name string) slog.Handler { return hush{h.Handler.WithGroup(name), h.hushed} }
-
 // everybody names the services.
 func (s *shop) everybody() string {
-	if len(s.reactions) == 1 {
+	if s.Plain {
 		return s.reactions[0].name
 	}
-	return "all services"
+	return "all four services"
+}
+
+// broker names what experiments take away.
+func (s *shop) broker() string {
+	if s.Plain {
+		return "SQS"
+	}
+	return "SNS and SQS"
+}
+
+// awaitSoon is await for what an experiment expects; what names it.
+func (s *shop) awaitSoon(ctx context.Context, what string, condition func() bool) error {
+	soon, cancel := context.WithTimeout(ctx, experimentPatience)
+	defer cancel()
+	err := s.await(soon, condition)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s did not happen within %s", what, experimentPatience)
+	}
+	return err
 }
 
 // copies is how many repeated deliveries there were so far.
@@ -137,20 +138,21 @@ func (s *shop) killRelay(ctx context.Context, say func(string)) (string, error) 
 		return "", err
 	}
 	// In the middle of its work, if it is not faster than this.
-	if err := s.await(ctx, func() bool { return s.journal.Counts().Sent > sent }); err != nil {
+	if err := s.awaitSoon(ctx, "the first publish", func() bool { return s.journal.Counts().Sent > sent }); err != nil {
 		return "", err
 	}
 	killed := s.relay.Kill()
 	at := time.Now()
 	if killed == 0 {
-		return "", errors.New("no relay was running; try again.")
+		return "", errors.New("no relay was running just now")
 	}
 	say(fmt.Sprintf("Process %d is killed. Orders go on: see them wait in the log.", killed))
 	n, err := s.placeFor(ctx, 2500*time.Millisecond)
 	if err != nil {
 		return "", err
 	}
-	if err := s.await(ctx, func() bool { now := s.relay.State(); return now.Ready && now.PID != killed }); err != nil {
+	another := func() bool { now := s.relay.State(); return now.Ready && now.PID != killed }
+	if err := s.awaitSoon(ctx, "the start of another relay", another); err != nil {
 		return "", err
 	}
 	next, away := s.relay.State().PID, time.Since(at)
@@ -158,7 +160,7 @@ func (s *shop) killRelay(ctx context.Context, say func(string)) (string, error) 
 	if err := s.verify(ctx); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Process %d was killed; process %d went on after %.1f s. Of the %d orders placed, none is missing in %s. %s",
+	return fmt.Sprintf("Process %d was killed; process %d went on after %.1f s. All %d orders placed meanwhile are in %s. %s",
 		killed, next, away.Seconds(), burst+n, s.everybody(), came(s.copies()-copies)), nil
 }
 
@@ -219,17 +221,20 @@ func (s *shop) failNotification(ctx context.Context, say func(string)) (string, 
 	if err != nil {
 		return "", err
 	}
-	others, mailed := true, 0
-	for _, o := range s.journal.Newest(n) {
-		for i, v := range o.Visits {
-			others = others && (i == at || !v.Done.IsZero())
+	others := func() bool {
+		for _, o := range s.journal.Newest(n) {
+			for i, v := range o.Visits {
+				if i != at && v.Done.IsZero() {
+					return false
+				}
+			}
 		}
-		if !o.Visits[at].Done.IsZero() {
-			mailed++
-		}
+		return true
 	}
-	if others {
-		say(fmt.Sprintf("All but notification are done with the %d orders; %d are mailed.", n, mailed))
+	down, cancel := context.WithDeadline(ctx, begin.Add(mailAway))
+	defer cancel()
+	if s.await(down, others) == nil {
+		say(fmt.Sprintf("All but notification are done with the %d orders.", n))
 	}
 	if !sleep(ctx, time.Until(begin.Add(mailAway))) {
 		return "", ctx.Err()
@@ -255,8 +260,6 @@ func (s *shop) deliverTwice(ctx context.Context, say func(string)) (string, erro
 		return "", err
 	}
 	say("The answer to the message of " + customer + " is lost.")
-	ctx, cancel := context.WithTimeout(ctx, experimentPatience)
-	defer cancel()
 	twice := func() bool {
 		o, _ := s.journal.Find(ids[0])
 		for _, v := range o.Visits {
@@ -266,8 +269,8 @@ func (s *shop) deliverTwice(ctx context.Context, say func(string)) (string, erro
 		}
 		return true
 	}
-	if err := s.await(ctx, twice); err != nil {
-		return "", errors.New("the copy did not reach everybody in time.")
+	if err := s.awaitSoon(ctx, "the delivery of a copy to everybody", twice); err != nil {
+		return "", err
 	}
 	if err := s.verify(ctx); err != nil {
 		return "", err
@@ -289,12 +292,28 @@ func (s *shop) poisonMessage(ctx context.Context, say func(string)) (string, err
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, experimentPatience)
+	if err := s.awaitDeadLetters(ctx, before); err != nil {
+		return "", err
+	}
+	took := time.Since(begin)
+	if err := s.verify(ctx); err != nil {
+		return "", err
+	}
+	where, each := "the dead-letter queues of "+s.everybody(), " each"
+	if s.Plain {
+		where, each = "the dead-letter queue of "+s.everybody(), ""
+	}
+	return fmt.Sprintf("After five tries%s, %.1f s, the message is in %s. %d orders went past it meanwhile.", each, took.Seconds(), where, n), nil
+}
+
+// awaitDeadLetters waits until every dead-letter queue has more than before.
+func (s *shop) awaitDeadLetters(ctx context.Context, before []int) error {
+	soon, cancel := context.WithTimeout(ctx, experimentPatience)
 	defer cancel()
 	for {
-		now, err := s.deadLetters(ctx)
+		now, err := s.deadLetters(soon)
 		if err != nil {
-			return "", err
+			return err
 		}
 		arrived := 0
 		for i := range now {
@@ -303,21 +322,12 @@ func (s *shop) poisonMessage(ctx context.Context, say func(string)) (string, err
 			}
 		}
 		if arrived == len(now) {
-			break
+			return nil
 		}
-		if !sleep(ctx, queryEvery) {
-			return "", fmt.Errorf("it is in %d of %d dead-letter queues.", arrived, len(now))
+		if !sleep(soon, queryEvery) {
+			return fmt.Errorf("the message is in %d of %d dead-letter queues", arrived, len(now))
 		}
 	}
-	took := time.Since(begin)
-	if err := s.verify(ctx); err != nil {
-		return "", err
-	}
-	where := "the dead-letter queue of " + s.everybody()
-	if len(s.reactions) > 1 {
-		where = "the dead-letter queues of all services"
-	}
-	return fmt.Sprintf("After five tries each, %.1f s, the message is in %s. %d orders went past it meanwhile.", took.Seconds(), where, n), nil
 }
 
 // deadLetters are how many each service's dead-letter queue has.

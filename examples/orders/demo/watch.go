@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,9 @@ type watch struct {
 
 	mu    sync.Mutex
 	asked answers
+	// deadBefore are the dead letters that there were at the start; nil before
+	// the first look.
+	deadBefore []int
 }
 
 // answers are what databases and queues said last.
@@ -36,12 +40,13 @@ type answers struct {
 	orders    int
 	totals    []int
 	queues    []depth
+	queued    []int // how many messages each queue is known to have got
 	mail      *page.Mail
 	analytics *page.Analytics
 }
 
 func newWatch(s *shop) *watch {
-	return &watch{shop: s, asked: answers{totals: make([]int, len(s.reactions)), queues: make([]depth, len(s.reactions))}}
+	return &watch{shop: s, asked: answers{totals: make([]int, len(s.reactions)), queues: make([]depth, len(s.reactions)), queued: make([]int, len(s.reactions))}}
 }
 
 // run asks until ctx ends.
@@ -87,6 +92,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // never seems to have more orders than there are.
 func (w *watch) ask(ctx context.Context) (answers, error) {
 	var a answers
+	before := w.journal.Counts()
 	for _, r := range w.reactions {
 		total, err := r.total(ctx)
 		if err != nil {
@@ -99,6 +105,7 @@ func (w *watch) ask(ctx context.Context) (answers, error) {
 		a.totals = append(a.totals, total)
 		a.queues = append(a.queues, queue)
 	}
+	w.countQueued(&a, before, w.journal.Counts())
 	if err := w.panels(ctx, &a); err != nil {
 		return a, err
 	}
@@ -106,6 +113,24 @@ func (w *watch) ask(ctx context.Context) (answers, error) {
 		return a, fmt.Errorf("count the orders: %w", err)
 	}
 	return a, nil
+}
+
+// countQueued adds up what became of the messages of a queue that has none any
+// more, if nothing moved meanwhile: services were done with them, or they are
+// dead letters. SQS does not tell how many it got.
+func (w *watch) countQueued(a *answers, before, after journal.Counts) {
+	if w.deadBefore == nil {
+		for _, d := range a.queues {
+			w.deadBefore = append(w.deadBefore, d.dead)
+		}
+	}
+	a.queued = slices.Clone(w.asked.queued)
+	for i, d := range a.queues {
+		service := after.Services[i]
+		if d.waiting == 0 && service == before.Services[i] {
+			a.queued[i] = service.Done + service.Repeats + d.dead - w.deadBefore[i]
+		}
+	}
 }
 
 // note keeps the answers and reports whether they are new.
@@ -139,7 +164,9 @@ func (w *watch) View() page.View {
 		c := counts.Services[i]
 		v.Services = append(v.Services, page.Service{
 			Name: r.name, Title: r.title, Queue: r.queue, Store: r.store, Unit: r.unit, One: r.one,
-			Total: a.totals[i], Delivered: c.Deliveries, Repeats: c.Repeats, Refused: c.Refusals,
+			Total: a.totals[i],
+			// It has at least what the broker has acknowledged.
+			Queued: max(a.queued[i], counts.Sent), Delivered: c.Deliveries, Repeats: c.Repeats, Refused: c.Refusals,
 			Waiting: a.queues[i].waiting, Dead: a.queues[i].dead, Failing: r.service.Waiting() > 0,
 		})
 	}

@@ -51,7 +51,7 @@ func (v *View) figures(running *trial) figures {
 	}
 	f.newest(v)
 	for i := range v.Services {
-		f.service(&v.Services[i], v)
+		f.service(&v.Services[i])
 	}
 	return f
 }
@@ -78,13 +78,13 @@ func (f *figures) newest(v *View) {
 	}
 }
 
-func (f *figures) service(s *Service, v *View) {
+func (f *figures) service(s *Service) {
 	f.Text["total-"+s.Name] = number(s.Total)
 	f.Text["stored-"+s.Name] = number(s.Total) + " " + s.Unit
 	if s.Total == 1 {
 		f.Text["stored-"+s.Name] = "1 " + s.One
 	}
-	f.Text["queued-"+s.Name] = number(v.Sent)
+	f.Text["queued-"+s.Name] = number(s.Queued)
 	f.Text["delivered-"+s.Name] = number(s.Delivered)
 	f.Text["repeats-"+s.Name] = number(s.Repeats)
 	f.Text["refused-"+s.Name] = number(s.Refused)

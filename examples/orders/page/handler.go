@@ -127,7 +127,7 @@ func (p *Page) tryPlacing(ctx context.Context, orders string, entered form) (pla
 	}
 	cents, err := parseMoney(entered.Amount)
 	if err != nil {
-		return placed{Error: err.Error()}, http.StatusBadRequest
+		return placed{Error: err.Error() + "."}, http.StatusBadRequest
 	}
 	select {
 	case p.placer <- struct{}{}:
@@ -156,7 +156,7 @@ func parseMoney(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	cents, err := strconv.ParseInt(whole+(fraction + "00")[:2], 10, 64)
 	if err != nil || len(fraction) > 2 || cents <= 0 || strings.ContainsAny(text, "+-") {
-		return 0, errors.New("the amount must be a number such as 49.99.")
+		return 0, errors.New("the amount must be a number such as 49.99")
 	}
 	return cents, nil
 }

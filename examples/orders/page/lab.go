@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -80,7 +81,7 @@ func (l *lab) run(ctx context.Context, index int) {
 		t := &l.trials[index]
 		t.Running, t.Text, t.At = false, outcome, time.Now()
 		if err != nil {
-			t.Bad, t.Text = true, err.Error()
+			t.Bad, t.Text = true, strings.TrimSuffix(err.Error(), ".")+"."
 		}
 		l.running = -1
 	})

@@ -48,6 +48,8 @@ type Service struct {
 	Unit, One string
 	// Total is how many orders the service has dealt with, by its own data.
 	Total int
+	// Queued is how many messages its queue got since the start.
+	Queued int
 	// Delivered is how many deliveries came to it since the start, Repeats how
 	// many of them were copies, Refused how many it gave back.
 	Delivered, Repeats, Refused int

@@ -267,18 +267,6 @@ func (j *Journal) Newest(n int) []Order {
 	return newest
 }
 
-// Since are the orders from the one with that place on, in the order of their
-// commits; the first of this run has place 0.
-func (j *Journal) Since(place int) []Order {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var orders []Order
-	for _, o := range j.order[min(place, len(j.order)):] {
-		orders = append(orders, o.clone())
-	}
-	return orders
-}
-
 // Passages are those that came after the first so many, and how many there
 // were in all. Of very many only the last are returned.
 func (j *Journal) Passages(after int) ([]Passage, int) {

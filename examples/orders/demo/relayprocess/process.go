@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -34,10 +35,6 @@ type State struct {
 	Status
 	// PID of the child that runs; 0 while none does.
 	PID int
-	// Starts is how many children were started.
-	Starts int
-	// Since is when the child was started, or when the last one ended.
-	Since time.Time
 }
 
 // Timing of restarts.
@@ -74,6 +71,9 @@ func New(c Config) *Process {
 func (p *Process) Run(ctx context.Context) error {
 	for {
 		killed, err := p.once(ctx)
+		if ctx.Err() != nil && killed {
+			return nil // by somebody else; what it had not recorded is sent again some day
+		}
 		if ctx.Err() != nil {
 			return err
 		}
@@ -112,7 +112,8 @@ func (p *Process) Kill() (pid int) {
 	return pid
 }
 
-// once runs one child to its end. killed means that it did not end by itself.
+// once runs one child to its end. killed means that it did not end by itself,
+// and not because it took too long to stop either.
 func (p *Process) once(ctx context.Context) (killed bool, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -135,30 +136,31 @@ func (p *Process) once(ctx context.Context) (killed bool, err error) {
 	}
 	p.set(func(s *State) {
 		s.Status = Status{}
-		s.PID, s.Since = cmd.Process.Pid, time.Now()
-		s.Starts++
+		s.PID = cmd.Process.Pid
 		p.child = cmd
 	})
 	stopped := context.AfterFunc(ctx, func() { _ = stdin.Close() })
 	defer stopped()
-	var killer *time.Timer
+	ended := make(chan struct{})
+	var slow atomic.Bool
 	defer context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		killer = time.AfterFunc(stopTimeout, func() { _ = cmd.Process.Kill() })
+		select {
+		case <-ended:
+		case <-time.After(stopTimeout):
+			slow.Store(true)
+			_ = cmd.Process.Kill() // it may have ended just now
+		}
 	})()
 	loose := p.read(stdout)
 	err = cmd.Wait()
+	close(ended)
 	p.set(func(s *State) {
 		s.Status = Status{}
-		s.PID, s.Since = 0, time.Now()
+		s.PID = 0
 		p.child = nil
-		if killer != nil {
-			killer.Stop()
-		}
 	})
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && !exit.Exited() {
-		return true, fmt.Errorf("the relay's process was killed: %w", err)
+		return !slow.Load(), fmt.Errorf("the relay's process was killed: %w", err)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the relay's process: %w", err)
