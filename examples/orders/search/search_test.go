@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"log/slog"
 	"math"
 	"net/http"
@@ -263,6 +265,8 @@ func TestHalfCreated(t *testing.T) {
 // is reported. An index that has forgotten something is never opened as if it
 // were whole.
 func TestDamage(t *testing.T) {
+	log.SetOutput(io.Discard) // the library's complaints
+	defer log.SetOutput(os.Stderr)
 	const orders = 40
 	whole := filepath.Join(t.TempDir(), "index")
 	s := open(t, whole)
