@@ -90,25 +90,26 @@ func Server(t testing.TB, settings ...string) *pgserver.Server {
 	return s
 }
 
-// started is the server that this test binary runs. The reference keeps it
-// running: collected as garbage, it would close the pipe by which its watchdog
-// knows that the binary lives.
-var started *pgserver.Server
-
-// shared returns the URL of the server for this test binary. One that it starts
-// needs no stopping: its watchdog ends it when the binary ends.
-var shared = sync.OnceValues(func() (string, error) {
+// shared returns the URL of the server for this test binary.
+func shared() (string, error) {
 	if given := os.Getenv(Env); given != "" {
 		return given, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // may install
-	defer cancel()
-	s, err := pgserver.Start(ctx, pgserver.Options{Settings: pgserver.ForTests()})
+	s, err := own()
 	if err != nil {
 		return "", err
 	}
-	started = s
 	return s.URL("postgres"), nil
+}
+
+// own is the server that this test binary runs. It needs no stopping: its
+// watchdog ends it when the binary ends. This variable keeps it running, too:
+// collected as garbage, it would close the pipe by which the watchdog knows that
+// the binary lives.
+var own = sync.OnceValues(func() (*pgserver.Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // may install
+	defer cancel()
+	return pgserver.Start(ctx, pgserver.Options{Settings: pgserver.ForTests()})
 })
 
 // databaseName makes a unique name that tells whose database it is.
