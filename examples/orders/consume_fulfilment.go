@@ -18,6 +18,7 @@ type fulfilmentNames struct {
 
 type fulfilmentCommand struct {
 	fulfilmentNames
+	//lint:ignore SA5008 kong takes several values of set
 	consumerFlags `embed:"" envprefix:"ORDERS_FULFILMENT_" set:"addr=127.0.0.1:3001" set:"retry=1s"`
 }
 

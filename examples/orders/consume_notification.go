@@ -31,6 +31,7 @@ type notificationCommand struct {
 	From             string        `help:"Sender of the mails." default:"The shop <orders@shop.example>" env:"ORDERS_MAIL_FROM"`
 	CustomerDomain   string        `help:"Domain that customers have their addresses at; the default is one that no mail reaches." default:"customers.example" env:"ORDERS_MAIL_DOMAIN"`
 
+	//lint:ignore SA5008 kong takes several values of set
 	consumerFlags `embed:"" envprefix:"ORDERS_NOTIFICATION_" set:"addr=127.0.0.1:3002" set:"retry=10s"`
 }
 
