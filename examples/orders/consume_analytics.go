@@ -10,9 +10,9 @@ import (
 )
 
 type analyticsCommand struct {
-	Queue         string `help:"Name, URL or ARN of the service's queue." default:"analytics" env:"ORDERS_ANALYTICS_QUEUE"`
-	DB            string `help:"The service's own database: postgres://user@host:5432/name or sqlite:PATH." default:"sqlite:analytics.db" env:"ORDERS_ANALYTICS_DB" placeholder:"URL"`
-	Schema        string `help:"Schema of the inbox in PostgreSQL." default:"postrider" env:"POSTRIDER_SCHEMA"`
+	Queue  string `help:"Name, URL or ARN of the service's queue." default:"analytics" env:"ORDERS_ANALYTICS_QUEUE"`
+	DB     string `help:"The service's own database: postgres://user@host:5432/name or sqlite:PATH." default:"sqlite:analytics.db" env:"ORDERS_ANALYTICS_DB" placeholder:"URL"`
+	Schema string `help:"Schema of the inbox in PostgreSQL." default:"postrider" env:"POSTRIDER_SCHEMA"`
 	//lint:ignore SA5008 kong takes several values of set
 	consumerFlags `embed:"" envprefix:"ORDERS_ANALYTICS_" set:"addr=127.0.0.1:3003" set:"retry=1s"`
 }

@@ -10,8 +10,8 @@ import (
 )
 
 type searchCommand struct {
-	Queue         string `help:"Name, URL or ARN of the service's queue." default:"search" env:"ORDERS_SEARCH_QUEUE"`
-	Index         string `help:"Folder of the index; it is created if it is not there." default:"search.bleve" env:"ORDERS_SEARCH_INDEX" type:"path" placeholder:"DIR"`
+	Queue string `help:"Name, URL or ARN of the service's queue." default:"search" env:"ORDERS_SEARCH_QUEUE"`
+	Index string `help:"Folder of the index; it is created if it is not there." default:"search.bleve" env:"ORDERS_SEARCH_INDEX" type:"path" placeholder:"DIR"`
 	//lint:ignore SA5008 kong takes several values of set
 	consumerFlags `embed:"" envprefix:"ORDERS_SEARCH_" set:"addr=127.0.0.1:3004" set:"retry=1s"`
 }
