@@ -38,7 +38,7 @@ test: check unit ## All checks and all tests, with the race detector, short size
 
 .PHONY: unit
 unit: tools ## The tests alone; make unit PACKAGES=./relay/... RUN=TestStop
-	$(WITH) $(TEST) -timeout 15m $(PACKAGES)
+	$(WITH) $(TEST) -timeout 30m $(PACKAGES)
 
 .PHONY: check
 check: format vet lint tidy alone ## All checks that are no tests
