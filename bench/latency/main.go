@@ -16,13 +16,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -40,7 +38,7 @@ type options struct {
 func main() {
 	var o options
 	databases := flag.String("databases", "postgres,sqlite", "which `databases` to measure, separated by commas; a URL measures that PostgreSQL")
-	flag.IntVar(&o.rate, "rate", 200, "orders per second")
+	flag.IntVar(&o.rate, "rate", 100, "orders per second")
 	flag.DurationVar(&o.duration, "duration", 20*time.Second, "how long to measure")
 	flag.DurationVar(&o.warmUp, "warm-up", 2*time.Second, "how long to run before that")
 	flag.Parse()
@@ -50,7 +48,6 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err := measure(ctx, o, strings.Split(*databases, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "latency:", err)
 		os.Exit(1)
@@ -62,20 +59,19 @@ func measure(ctx context.Context, o options, databases []string) error {
 	defer emulator.Close()
 	fmt.Printf("commit to acknowledgement, %d orders/s for %v, %d CPUs, %s, %s/%s\n",
 		o.rate, o.duration, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "database\torders\tp50 ms\tp90 ms\tp99 ms\tp99.9 ms\tmax ms\t")
+	fmt.Printf("%-10s%10s%10s%10s%10s%10s%10s\n", "database", "orders", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms")
 	for _, database := range databases {
 		h, err := on(ctx, o, database, emulator)
 		if err != nil {
 			return fmt.Errorf("%s: %w", cmp.Or(strings.SplitN(database, ":", 2)[0], "no database"), err)
 		}
-		fmt.Fprintf(table, "%s\t%d\t", strings.SplitN(database, ":", 2)[0], h.TotalCount())
+		fmt.Printf("%-10s%10d", strings.SplitN(database, ":", 2)[0], h.TotalCount())
 		for _, q := range []float64{50, 90, 99, 99.9, 100} {
-			fmt.Fprintf(table, "%.1f\t", float64(h.ValueAtQuantile(q))/1000)
+			fmt.Printf("%10.1f", float64(h.ValueAtQuantile(q))/1000)
 		}
-		fmt.Fprintln(table)
+		fmt.Println()
 	}
-	return table.Flush()
+	return nil
 }
 
 // on measures one database; the histogram is in microseconds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,7 +62,7 @@ func openShop(ctx context.Context, url string, emulator *awsemulator.Server) (*s
 
 // connect makes the service and the relay.
 func (s *shop) connect(ctx context.Context, emulator *awsemulator.Server) error {
-	service, err := order.New(order.Config{DB: s.db.DB, Inserter: s.db.Inserter, Committed: func(o order.Order) {
+	service, err := order.New(order.Config{DB: s.db.DB, Inserter: s.db.Inserter, Logger: slog.New(slog.DiscardHandler), Committed: func(o order.Order) {
 		s.note(s.committed, o.ID)
 	}})
 	if err != nil {
@@ -121,29 +122,23 @@ func (s *shop) measure(ctx context.Context, o options) (*hdrhistogram.Histogram,
 	begin := time.Now()
 	measured := begin.Add(o.warmUp)
 	end := measured.Add(o.duration)
-	var placing sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for i := 0; ; i++ {
+	placing, failed := context.WithCancelCause(ctx)
+	defer failed(nil)
+	var clients sync.WaitGroup
+	for i := 0; placing.Err() == nil; i++ {
 		at := begin.Add(time.Duration(i) * time.Second / time.Duration(o.rate))
-		if at.After(end) {
+		if at.After(end) || until(placing, at) != nil {
 			break
 		}
-		if err := until(ctx, at); err != nil {
-			placing.Wait()
-			return nil, err
-		}
-		placing.Go(func() {
+		clients.Go(func() {
 			if err := s.place(ctx, i); err != nil {
-				mu.Lock()
-				failed = err
-				mu.Unlock()
+				failed(fmt.Errorf("%w (can the database take %d orders/s here? -rate sets another rate)", err, o.rate))
 			}
 		})
 	}
-	placing.Wait()
-	if failed != nil {
-		return nil, failed
+	clients.Wait()
+	if placing.Err() != nil {
+		return nil, context.Cause(placing)
 	}
 	if err := s.awaitAll(ctx); err != nil {
 		return nil, err
@@ -158,7 +153,7 @@ func (s *shop) place(ctx context.Context, i int) error {
 	answer := httptest.NewRecorder()
 	s.service.ServeHTTP(answer, request)
 	if answer.Code != http.StatusCreated {
-		return fmt.Errorf("place an order: status %d: %s", answer.Code, answer.Body)
+		return fmt.Errorf("place an order: status %d: %s", answer.Code, strings.TrimSpace(answer.Body.String()))
 	}
 	return nil
 }
