@@ -38,7 +38,7 @@ type options struct {
 func main() {
 	var o options
 	databases := flag.String("databases", "postgres,sqlite", "which `databases` to measure, separated by commas; a URL measures that PostgreSQL")
-	flag.IntVar(&o.rate, "rate", 100, "orders per second")
+	flag.IntVar(&o.rate, "rate", 50, "orders per second")
 	flag.DurationVar(&o.duration, "duration", 20*time.Second, "how long to measure")
 	flag.DurationVar(&o.warmUp, "warm-up", 2*time.Second, "how long to run before that")
 	flag.Parse()
