@@ -390,6 +390,7 @@ func TestExperiments(t *testing.T) {
 	}
 	close(release)
 	viewer.await("experiment-good", "as &lt;expected&gt;")
+	viewer.await("announcement", "Good: as &lt;expected&gt;")
 	if status, _ := post("bad", nil); status != http.StatusSeeOther {
 		t.Errorf("without scripts: %d", status)
 	}
@@ -400,10 +401,11 @@ func TestExperiments(t *testing.T) {
 func TestStopDuringAnExperiment(t *testing.T) {
 	s := newStage()
 	restored := false
-	begun := make(chan struct{})
+	begun, mended := make(chan struct{}), make(chan struct{})
 	p, err := New(Config{Source: s, Place: s.place, Experiments: []Experiment{{Name: "x", Run: func(ctx context.Context, _ func(string)) (string, error) {
 		close(begun)
 		<-ctx.Done()
+		<-mended
 		restored = true
 		return "", ctx.Err()
 	}}}})
@@ -419,6 +421,12 @@ func TestStopDuringAnExperiment(t *testing.T) {
 	do(t, http.MethodPost, server.URL+"/experiments/x", url.Values{}, nil)
 	<-begun
 	cancel()
+	select {
+	case <-done:
+		t.Error("it did not wait for the experiment")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(mended)
 	if err := <-done; err != nil || !restored {
 		t.Errorf("restored %v, error %v", restored, err)
 	}
