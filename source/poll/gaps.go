@@ -110,10 +110,7 @@ func (g *gaps) probed(s *snapshot) {
 // snapshot, or can be given up.
 func (g *gaps) worthProbing(s *snapshot) bool {
 	for _, group := range g.groups {
-		if group.seen == nil || group.orphan || group.seen.finishedSince(s, group.fence) {
-			return true
-		}
-		if group.fence != 0 && group.dead(s) {
+		if group.seen == nil || group.dead(s) || group.seen.finishedSince(s, group.fence) {
 			return true
 		}
 	}

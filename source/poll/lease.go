@@ -257,12 +257,11 @@ func (l *lease) hand(rows []row) {
 // Settle records outcomes and the position, and renews the lease.
 func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	l.mu.Lock()
-	held := l.held.Clone()
-	parking := false
-	for _, r := range settledRanges(outcomes) {
-		held.Remove(r.First, r.Last)
+	settled := settledRanges(outcomes)
+	progress := pgstore.Progress{Pos: l.pos, Unsettled: l.held.Clone(), Gaps: map[int64]numset.Set{}}
+	for _, r := range settled {
+		progress.Unsettled.Remove(r.First, r.Last)
 	}
-	progress := pgstore.Progress{Pos: l.pos, Unsettled: held.Clone(), Gaps: map[int64]numset.Set{}}
 	for _, id := range l.gaps.gone {
 		progress.Gaps[id] = numset.Set{}
 	}
@@ -281,7 +280,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline = l.cursor.Deadline()
-	for _, r := range settledRanges(outcomes) {
+	for _, r := range settled {
 		l.held.Remove(r.First, r.Last)
 	}
 	for i := range outcomes {
@@ -291,12 +290,11 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 		}
 		if o.Delivery.Parked {
 			delete(l.parked, o.Delivery.Seq)
-			parking = true
-		} else if o.State != outbox.StateSent {
-			parking = true
+		}
+		if o.Delivery.Parked || o.State != outbox.StateSent {
+			l.wake = true
 		}
 	}
-	l.wake = l.wake || parking
 	l.gaps.gone = l.gaps.gone[gone:]
 	for _, g := range groups {
 		if saved, ok := progress.Gaps[g.id]; ok {
