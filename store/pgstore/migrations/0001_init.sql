@@ -99,6 +99,25 @@ ALTER SEQUENCE {{.Schema}}.parked_arrival_seq OWNED BY {{.Schema}}.parked.arriva
 CREATE INDEX parked_due ON {{.Schema}}.parked (route, shard, due_at, arrival) WHERE due_at IS NOT NULL;
 CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('retrying', 'blocked', 'failed');
 
+-- The relays at work, so that they can divide the shards among them. A relay
+-- that shows no sign of life is gone at expires. Nothing depends on a row but
+-- who takes what: a crash empties the table, and each relay writes its own again.
+CREATE UNLOGGED TABLE {{.Schema}}.member (
+	owner     text        NOT NULL PRIMARY KEY,
+	routes    text[]      NOT NULL,
+	joined_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	expires   timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- What an operator has said of a route. A route without a row is not paused.
+CREATE TABLE {{.Schema}}.route (
+	name        text        NOT NULL PRIMARY KEY,
+	paused_at   timestamptz, -- null: it is not paused
+	paused_by   text        NOT NULL DEFAULT '',
+	paused_note text        NOT NULL DEFAULT '',
+	updated_at  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+
 -- What consumers have handled.
 CREATE TABLE {{.Schema}}.inbox (
 	consumer   text        NOT NULL,

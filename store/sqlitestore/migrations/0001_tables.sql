@@ -42,6 +42,23 @@ CREATE UNIQUE INDEX postrider_parked_seq ON postrider_parked (route, shard, seq)
 CREATE INDEX postrider_parked_key ON postrider_parked (route, shard, key, state);
 CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE due IS NOT NULL;
 
+-- The relays at work, so that they can divide the shards among them.
+CREATE TABLE postrider_member (
+	owner   TEXT    NOT NULL PRIMARY KEY,
+	routes  TEXT    NOT NULL, -- their names, as a JSON array
+	joined  INTEGER NOT NULL,
+	expires INTEGER NOT NULL  -- without a sign of life until then it is gone
+) STRICT, WITHOUT ROWID;
+
+-- What an operator has said of a route. A route without a row is not paused.
+CREATE TABLE postrider_route (
+	name        TEXT    NOT NULL PRIMARY KEY,
+	paused_at   INTEGER, -- NULL: it is not paused
+	paused_by   TEXT    NOT NULL DEFAULT '',
+	paused_note TEXT    NOT NULL DEFAULT '',
+	updated_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+) STRICT, WITHOUT ROWID;
+
 -- Which messages each consumer has handled.
 CREATE TABLE postrider_inbox (
 	consumer   TEXT    NOT NULL,
