@@ -41,11 +41,11 @@ var parts = map[string]part{
 	"inbox":  {plain: true, ours: []string{"outbox", "internal"}},
 	"admin":  {plain: true, ours: []string{"outbox", "internal"}},
 
-	"store/*":   {adapter: true, ours: []string{"outbox", "relay", "inbox", "internal"}},
+	"store/*":   {adapter: true, ours: []string{"outbox", "relay", "inbox", "admin", "internal"}},
 	"source/*":  {adapter: true, ours: []string{"outbox", "relay", "inbox", "internal"}},
 	"broker/*":  {adapter: true, ours: []string{"outbox", "relay", "inbox", "internal"}},
 	"inbox/*":   {adapter: true, ours: []string{"outbox", "inbox", "internal"}},
-	"telemetry": {adapter: true, ours: []string{"outbox", "relay", "inbox", "internal"}},
+	"telemetry": {adapter: true, ours: []string{"outbox", "relay", "inbox", "admin", "internal"}},
 
 	"dashboard": {ours: []string{"admin", "outbox", "internal"}},
 	"config":    {ours: []string{"outbox", "relay", "internal"}},

@@ -1,0 +1,139 @@
+// Package admin is what an operator does with messages and routes: look, retry,
+// release, discard, replay, pause, remove. It is one Go API for the command
+// line, an HTTP API and a dashboard; what it needs of a store are the small
+// interfaces here, which the stores implement.
+//
+// Every action is recorded in the table audit, in the transaction that does it.
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Ref names one message on one route.
+type Ref struct {
+	Route string `json:"route"`
+	// Shard and Seq are the message's place in the log, whatever the route.
+	Shard int   `json:"shard"`
+	Seq   int64 `json:"seq"`
+}
+
+// Action is what an operator does with messages.
+type Action string
+
+const (
+	// Retry makes a failed, retrying, expired or discarded message due at once.
+	// Its attempts start anew, and the time until which it could be sent
+	// (Expires) no longer counts.
+	Retry Action = "retry"
+	// Release lets the key of a failed message go on that waits for it under
+	// on_failure: hold. The message stays failed.
+	Release Action = "release"
+	// Discard gives a retrying, blocked, scheduled, failed or expired message up.
+	// What waits behind it goes on.
+	Discard Action = "discard"
+	// Replay sends again what counts as done and is still in the log. It keeps
+	// no order with other messages of its key, and holds none of them up.
+	Replay Action = "replay"
+)
+
+// MaxOperation is how many messages one Operation names at most.
+const MaxOperation = 1000
+
+// Operation is one action on some messages of one shard of one route.
+type Operation struct {
+	Action Action
+	Route  string
+	Shard  int
+	// Seqs are the messages' numbers, in ascending order and each once; at most
+	// MaxOperation.
+	Seqs []int64
+}
+
+// Operate does an Operation inside the transaction that also records it, and
+// returns the numbers of the messages that it changed. Every store has one. It
+// works while a relay has the lease of the shard, and while none has: whatever
+// the relay knows (which keys are closed, what is due) follows within a moment,
+// nothing is lost, and a settle that is under way and the operation wait for
+// each other. A message whose state the Action does not take, or which the
+// relay is just publishing, is left alone and not returned.
+type Operate[Tx any] func(ctx context.Context, tx Tx, op Operation) (changed []int64, err error)
+
+// Store is everything that Admin asks of a store.
+type Store interface {
+	Reader
+	Changer
+	Router
+	Auditor
+}
+
+// Changer changes messages.
+type Changer interface {
+	// Change does op and records it in one transaction, and returns the numbers
+	// of the messages that it changed. An entry without ID is new, and gets one
+	// if anything was changed; one with an ID has its count raised.
+	Change(ctx context.Context, op Operation, entry *Entry) (changed []int64, err error)
+}
+
+// Router pauses and removes routes.
+type Router interface {
+	// SetPaused pauses the route or lets it go on, and reports whether that is
+	// news, in which case it is recorded. ErrNoRoute if no relay ever had such a
+	// route and it is not paused.
+	SetPaused(ctx context.Context, route string, paused bool, entry *Entry) (changed bool, err error)
+	// RemoveRoute deletes everything that the store knows of the route, in
+	// transactions of bounded size; one that is interrupted is finished by
+	// another call. ErrServed while a relay has a lease on it, unless force.
+	// ErrNoRoute if there is nothing of it.
+	RemoveRoute(ctx context.Context, route string, force bool, entry *Entry) (Removed, error)
+}
+
+// Auditor tells what operators did.
+type Auditor interface {
+	// Audit returns entries from the newest to the oldest, at most limit,
+	// with IDs below before (0: all).
+	Audit(ctx context.Context, before int64, limit int) ([]Entry, error)
+}
+
+// Entry is one action of an operator as it was recorded.
+type Entry struct {
+	// ID rises with every entry.
+	ID int64 `json:"id"`
+	// At is by the database's clock.
+	At time.Time `json:"at,omitzero"`
+	// By is who did it, such as "anna@laptop".
+	By string `json:"by"`
+	// Action is an Action, or pause, resume or remove-route.
+	Action string `json:"action"`
+	// Route is empty if it was about several.
+	Route string `json:"route"`
+	// Filter says about which messages, as they were asked for. Zero for routes.
+	Filter Filter `json:"filter,omitzero"`
+	// Count is how many messages were changed.
+	Count int64 `json:"count"`
+}
+
+// Filter selects messages on routes. Fields that are zero select everything.
+type Filter struct {
+	Route string `json:"route,omitempty"`
+	// States as they are on each route.
+	States []outbox.State `json:"states,omitempty"`
+	// Topic is a topic or a pattern, as routes have them.
+	Topic string `json:"topic,omitempty"`
+	// Key is exact. Nil: any, the empty key included.
+	Key  *string `json:"key,omitempty"`
+	Type string  `json:"type,omitempty"`
+	// IDs of messages.
+	IDs []uuid.UUID `json:"ids,omitempty"`
+	// Refs are places in the log. A Ref without a route stands for every route.
+	Refs []Ref `json:"refs,omitempty"`
+	// Since and Until bound when messages were enqueued: from Since on, before
+	// Until.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+}

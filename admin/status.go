@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Status tells how a store and its routes stand.
+type Status struct {
+	// At is when, by the database's clock.
+	At     time.Time     `json:"at"`
+	Shards int           `json:"shards"`
+	Routes []RouteStatus `json:"routes"`
+	// Unrouted are topics of recent messages that no route takes.
+	Unrouted []Unrouted `json:"unrouted"`
+}
+
+// RouteStatus is one route's.
+type RouteStatus struct {
+	Name   string   `json:"name"`
+	Topics []string `json:"topics"`
+	// Paused: an operator stopped it.
+	Paused   bool      `json:"paused"`
+	PausedAt time.Time `json:"paused_at,omitzero"`
+	PausedBy string    `json:"paused_by,omitempty"`
+	// Served: a relay has a lease on some shard of it.
+	Served bool          `json:"served"`
+	Shards []ShardStatus `json:"shards"`
+	// Pending is about how many messages wait for their first outcome: numbers
+	// that no transaction used, and messages of other topics, count too.
+	Pending int64 `json:"pending"`
+	// OldestPending is when the oldest of them was enqueued; zero: none waits.
+	OldestPending time.Time `json:"oldest_pending_at,omitzero"`
+	// Parked counts messages by their state.
+	Parked []StateCount `json:"parked"`
+	// LastError is that of the parked message with the highest number; for people.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// ShardStatus is one shard of a route.
+type ShardStatus struct {
+	Shard int `json:"shard"`
+	// Owner has the lease; empty if nobody has.
+	Owner      string    `json:"owner"`
+	LeaseUntil time.Time `json:"lease_until,omitzero"`
+	// Position is the number up to which the shard was read.
+	Position int64 `json:"position"`
+	// Tail is the highest number given out.
+	Tail int64 `json:"tail"`
+	// Unsettled are the numbers up to Position without an outcome.
+	Unsettled int64 `json:"unsettled"`
+}
+
+// StateCount counts the parked messages of one state.
+type StateCount struct {
+	State outbox.State `json:"state"`
+	Count int64        `json:"count"`
+	// AtLeast: there are more, which were not counted.
+	AtLeast bool `json:"at_least,omitempty"`
+	// Oldest is when the one with the lowest number was enqueued.
+	Oldest time.Time `json:"oldest_at,omitzero"`
+}
+
+// Unrouted is a topic that no route takes.
+type Unrouted struct {
+	Topic string `json:"topic"`
+	// Messages among the recent ones.
+	Messages int64     `json:"messages"`
+	Newest   time.Time `json:"newest_at"`
+}
+
+// Removed is what a route's removal deleted.
+type Removed struct {
+	// Pending is about how many messages it had not sent yet.
+	Pending int64 `json:"pending"`
+	// Parked rows deleted.
+	Parked int64 `json:"parked"`
+}
