@@ -98,6 +98,9 @@ CREATE TABLE {{.Schema}}.parked (
 ALTER SEQUENCE {{.Schema}}.parked_arrival_seq OWNED BY {{.Schema}}.parked.arrival;
 CREATE INDEX parked_due ON {{.Schema}}.parked (route, shard, due_at, arrival) WHERE due_at IS NOT NULL;
 CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('retrying', 'blocked', 'failed');
+-- For operators: how many there are of each state, and which; and by the message's id.
+CREATE INDEX parked_state ON {{.Schema}}.parked (route, state, shard, seq);
+CREATE INDEX parked_id ON {{.Schema}}.parked (id);
 
 -- The relays at work, so that they can divide the shards among them. A relay
 -- that shows no sign of life is gone at expires. Nothing depends on a row but
@@ -118,6 +121,18 @@ CREATE TABLE {{.Schema}}.route (
 	updated_at  timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
+-- What operators did, each written in the transaction that did it.
+CREATE TABLE {{.Schema}}.audit (
+	id     bigint      NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	at     timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	who    text        NOT NULL,
+	action text        NOT NULL,
+	route  text        NOT NULL, -- empty: several
+	filter json,                 -- of the messages that were meant
+	count  bigint      NOT NULL, -- messages changed
+	note   text        NOT NULL DEFAULT ''
+);
+
 -- What consumers have handled.
 CREATE TABLE {{.Schema}}.inbox (
 	consumer   text        NOT NULL,
@@ -125,6 +140,41 @@ CREATE TABLE {{.Schema}}.inbox (
 	handled_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	PRIMARY KEY (consumer, id)
 );
+
+-- Whether a route with these patterns takes the topic: "*" matches within one
+-- dot-separated part, "**" any rest, everything else itself.
+CREATE FUNCTION {{.Schema}}.takes_topic(patterns text[], topic text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '**' = ANY (patterns) OR topic = ANY (patterns) OR EXISTS (
+	SELECT FROM pg_catalog.unnest(patterns) AS p
+	WHERE pg_catalog.strpos(p, '*') > 0 AND topic ~ ('^(?:' || pg_catalog.replace(pg_catalog.replace(
+		pg_catalog.regexp_replace(p, '([][\\.+?(){}|^$])', '\\\1', 'g'), '**', '.{0,}'), '*', '[^.]{0,}') || ')$'));
+
+-- How each message stands on each route that takes it, for people and SQL
+-- clients. Name route, shard and a range of seq where the log is large. A
+-- message is sent if its number was read, has an outcome, and is not parked. Of
+-- numbers up to topics_from it is unknown whether the route took the topic then.
+CREATE VIEW {{.Schema}}.messages AS
+{{- range $i, $shard := .Shards}}{{if $i}}
+UNION ALL{{end}}
+SELECT c.route, c.shard, l.seq,
+	CASE WHEN p.state IS NOT NULL THEN p.state
+		WHEN l.seq > c.pos OR c.unsettled @> l.seq
+			OR EXISTS (SELECT FROM {{$.Schema}}.gap AS g WHERE g.route = c.route AND g.shard = c.shard AND g.numbers @> l.seq) THEN 'pending'
+		WHEN l.seq > c.topics_from THEN 'sent'
+		ELSE 'unknown' END AS state,
+	coalesce(p.attempts, 0) AS attempts, coalesce(p.error, '') AS error, p.due_at, p.changed_at,
+	l.id, l.topic, l.key, l.type, l.content_type, l.created_at, l.not_before, l.expires, l.headers, l.payload
+FROM {{$.Schema}}.cursor AS c
+JOIN {{$.Schema}}.log_{{$shard}} AS l ON l.seq > c.started
+LEFT JOIN {{$.Schema}}.parked AS p ON p.route = c.route AND p.shard = c.shard AND p.seq = l.seq
+WHERE c.shard = {{$shard}} AND (p.state IS NOT NULL OR {{$.Schema}}.takes_topic(c.topics, l.topic))
+UNION ALL
+SELECT p.route, p.shard, p.seq, p.state, p.attempts, p.error, p.due_at, p.changed_at,
+	p.id, p.topic, p.key, p.type, p.content_type, p.created_at, p.not_before, p.expires, p.headers, p.payload
+FROM {{$.Schema}}.parked AS p
+WHERE p.shard = {{$shard}} AND NOT EXISTS (SELECT FROM {{$.Schema}}.log_{{$shard}} AS l WHERE l.seq = p.seq)
+{{- end}};
 
 -- The shard of a key, for ever. Any language can compute it: the first four
 -- bytes of SHA-256 of the key in UTF-8, without the sign bit, modulo the number

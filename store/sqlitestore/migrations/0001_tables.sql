@@ -12,6 +12,8 @@ CREATE TABLE postrider_cursor (
 	started   INTEGER NOT NULL, -- the route has nothing to do with numbers up to this
 	pos       INTEGER NOT NULL, -- numbers up to this were read
 	unsettled TEXT    NOT NULL, -- of those, the ones without an outcome: [[first,last],…]
+	topics      TEXT    NOT NULL DEFAULT '["**"]', -- the route's patterns, as a JSON array
+	topics_from INTEGER NOT NULL DEFAULT 0,        -- the number above which topics holds
 	PRIMARY KEY (route, shard)
 ) STRICT, WITHOUT ROWID;
 
@@ -41,6 +43,9 @@ CREATE TABLE postrider_parked (
 CREATE UNIQUE INDEX postrider_parked_seq ON postrider_parked (route, shard, seq);
 CREATE INDEX postrider_parked_key ON postrider_parked (route, shard, key, state);
 CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE due IS NOT NULL;
+-- For operators: how many there are of each state, and which; and by the message's id.
+CREATE INDEX postrider_parked_state ON postrider_parked (route, state, shard, seq);
+CREATE INDEX postrider_parked_id ON postrider_parked (id) WHERE id IS NOT NULL;
 
 -- The relays at work, so that they can divide the shards among them.
 CREATE TABLE postrider_member (
@@ -58,6 +63,18 @@ CREATE TABLE postrider_route (
 	paused_note TEXT    NOT NULL DEFAULT '',
 	updated_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 ) STRICT, WITHOUT ROWID;
+
+-- What operators did, each written in the transaction that did it.
+CREATE TABLE postrider_audit (
+	id     INTEGER PRIMARY KEY AUTOINCREMENT,
+	at     INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
+	who    TEXT    NOT NULL,
+	action TEXT    NOT NULL,
+	route  TEXT    NOT NULL, -- empty: several
+	filter TEXT,             -- of the messages that were meant, as JSON
+	count  INTEGER NOT NULL, -- messages changed
+	note   TEXT    NOT NULL DEFAULT ''
+) STRICT;
 
 -- Which messages each consumer has handled.
 CREATE TABLE postrider_inbox (
