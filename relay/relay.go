@@ -19,9 +19,11 @@ type Relay struct {
 	recording  context.Context // what the store is told under, also after a stop
 	overdue    chan struct{}   // closed when a stop waits for publishers no longer
 
-	mu     sync.Mutex
-	routes []*route // once Run has begun
-	begun  bool
+	mu      sync.Mutex
+	routes  []*route // once Run has begun
+	begun   bool
+	members int       // on the roster when it was last seen; 0: it was not
+	eager   time.Time // until then leases may run out that nobody renews
 }
 
 // UnsettledError is what Run returns after a stop that could not record
@@ -123,7 +125,8 @@ func (r *Relay) work(ctx context.Context) (unsettled int) {
 		sync.Mutex
 		unsettled int
 	}
-	var routes, workers sync.WaitGroup
+	var routes, workers, others sync.WaitGroup
+	others.Go(func() { newLookout(r, shards).run(ctx) })
 	for _, route := range r.routes {
 		for range route.Concurrency {
 			workers.Go(route.worker)
@@ -143,6 +146,7 @@ func (r *Relay) work(ctx context.Context) (unsettled int) {
 		})
 	}
 	routes.Wait()
+	others.Wait()
 	gone := make(chan struct{})
 	go func() {
 		workers.Wait()
@@ -181,9 +185,9 @@ func (r *Relay) running() []*route {
 	return r.routes
 }
 
-// runShard holds one shard of the route whenever it can, until ctx ends. It
-// returns how many messages its last lease left unsettled, also if another
-// relay has the shard since.
+// runShard holds one shard of the route whenever that is this relay's part,
+// until ctx ends. It returns how many messages its last lease left unsettled,
+// also if another relay has the shard since.
 func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 	config := &r.relay.config
 	claim := Claim{
@@ -192,7 +196,7 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 	}
 	failures := 0
 	var acknowledged map[identity]struct{}
-	for ctx.Err() == nil {
+	for r.portion.ask(ctx, shard, func() { r.noteWell(shard) }) {
 		lease, err := r.relay.acquire(ctx, claim)
 		switch {
 		case errors.Is(err, ErrHeld):
@@ -201,26 +205,35 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 			// may publish it again.
 			r.noteLoose(len(acknowledged))
 			acknowledged = nil
-			pause(ctx, jittered(config.Lease/3))
+			r.portion.refused(shard, r.relay.nextTry())
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
 				r.noteFailing(shard, err)
 				r.log.Warn("lease not to be had", "shard", shard, "error", describe(err))
 			}
+			r.portion.failed(shard)
 			continue // the gate makes the next one wait
 		}
 		r.log.Debug("lease taken", "shard", shard)
-		s := r.newSession(ctx, shard, lease, acknowledged)
+		held, done := r.portion.hold(ctx, shard)
+		s := r.newSession(held, shard, lease, acknowledged)
 		err = s.run()
+		done()
+		r.portion.free(shard)
 		var unanswered, publishing int
 		acknowledged, unanswered, publishing = s.loose()
 		unsettled = len(acknowledged) + unanswered + publishing
 		r.noteLoose(publishing)
 		if err == nil {
-			break
+			if ctx.Err() == nil {
+				r.noteHandedOver()
+				r.log.Debug("lease given up", "shard", shard)
+			}
+			failures = 0
+			continue
 		}
-		r.noteLost(shard, err)
+		r.noteLost(s, err)
 		r.log.Warn("lease lost", "shard", shard, "fenced", errors.Is(err, ErrFenced), "error", describe(err))
 		if errors.Is(err, ErrFenced) {
 			r.noteLoose(len(acknowledged))
@@ -234,6 +247,19 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 	}
 	r.noteLoose(len(acknowledged))
 	return unsettled
+}
+
+// nextTry is when a shard that another relay has is to be asked for again: at
+// the next look while leases may be running out, otherwise later, since then the
+// other is only not known to the roster.
+func (r *Relay) nextTry() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.members == 0 || now.Before(r.eager) {
+		return now
+	}
+	return now.Add(r.config.Lease / 3)
 }
 
 // acquire asks the store for a lease.
@@ -272,14 +298,22 @@ func (r *route) noteWell(shard int) {
 	delete(r.failing, shard)
 }
 
-func (r *route) noteLost(shard int, err error) {
+func (r *route) noteLost(s *session, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.LeasesLost++
-	if errors.Is(err, ErrFenced) {
+	// A read that was refused changes nothing, and is not counted, unless there
+	// was something to be written as well.
+	if s.fenced || errors.Is(err, ErrFenced) && len(s.failed)+len(s.outcomes) > 0 {
 		r.stats.Fenced++
 	}
-	r.fails(shard, err, time.Now())
+	r.fails(s.shard, err, time.Now())
+}
+
+func (r *route) noteHandedOver() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.HandedOver++
 }
 
 func (r *route) noteLoose(n int) {

@@ -30,6 +30,7 @@ type route struct {
 	pile    int  // so many outcomes are settled without waiting for more
 	budget  *budget
 	limiter *rate.Limiter // nil: no limit
+	portion *portion
 
 	mu       sync.Mutex
 	work     sync.Cond // on mu: there may be something to publish
@@ -58,6 +59,7 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 		pile:   max(min(messages/(2*shards), 2000), 1),
 		budget: newBudget(messages, limits.InFlightBytes/int64(routes)),
 		stats:  RouteStats{Name: config.Name}, failing: make(map[int]ShardFailure),
+		portion: newPortion(shards),
 	}
 	r.work.L = &r.mu
 	if config.Rate > 0 {

@@ -56,6 +56,7 @@ type session struct {
 	quiet       chan struct{} // closed once ending and nothing is being published
 	spoiled     bool          // the lease must not be used any more
 	useful      bool          // something was settled with it
+	fenced      bool          // a write was refused: another relay has the lease
 	inHand      int           // received and not settled
 	inHandBytes int64
 	pages       []*page
@@ -277,7 +278,7 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		s.spoiled, s.failed = true, outcomes
+		s.spoiled, s.failed, s.fenced = true, outcomes, errors.Is(err, ErrFenced)
 		return false, fmt.Errorf("settle: %w", err)
 	}
 	delete(r.failing, s.shard)

@@ -11,9 +11,12 @@ import (
 // Stats are the relay's counters since New, and its state.
 type Stats struct {
 	Routes []RouteStats // in the order of Config.Routes
-	// StoreFailures counts leases that could not be asked for because the
-	// store did not answer.
+	// StoreFailures counts the times the store could not be asked for a lease,
+	// or for the other relays, because it did not answer.
 	StoreFailures uint64
+	// Members is how many relays are at work on the store, this one included,
+	// as last seen. 0: they cannot be seen, or the store does not tell.
+	Members int
 }
 
 // RouteStats are one route's. Counters only grow.
@@ -28,7 +31,7 @@ type RouteStats struct {
 	Scheduled   uint64 // parked until their time
 	Expired     uint64 // too late to be sent
 	Unavailable uint64 // results that said the broker is away; no attempt was spent
-	Fenced      uint64 // calls the store refused because another relay had the lease
+	Fenced      uint64 // stale writes refused because another relay had the lease
 	LeasesLost  uint64 // leases that ended with an error, fenced ones included
 	// DuplicatesPossible counts messages that may have been published without
 	// a record of it, so that they are perhaps published again.
@@ -40,6 +43,16 @@ type RouteStats struct {
 	// an outcome for longest; zero if there is none.
 	OldestInFlight time.Time
 	ShardsHeld     int
+	// Quota is how many shards are this relay's part, as last worked out.
+	// ShardsHeld follows it, once other relays have given up what is above
+	// theirs.
+	Quota int
+	// HandedOver counts shards that were given up, all settled, because they
+	// were above the quota or the route was paused.
+	HandedOver uint64
+	// Paused: an operator wants nothing published on the route. What comes in
+	// waits.
+	Paused bool
 	// ShardsFailing are the shards whose messages stand still because of the
 	// store, by number: its last answer about them was an error. One leaves the
 	// list once something is settled, or its lease renewed, or found to be
@@ -69,6 +82,9 @@ type ShardFailure struct {
 // Stats may be called at any time, by anyone.
 func (r *Relay) Stats() Stats {
 	out := Stats{StoreFailures: r.gate.count()}
+	r.mu.Lock()
+	out.Members = r.members
+	r.mu.Unlock()
 	for _, route := range r.running() {
 		out.Routes = append(out.Routes, route.snapshot())
 	}
@@ -88,6 +104,7 @@ func (r *route) snapshot() RouteStats {
 			out.OldestInFlight = s.pages[0].at
 		}
 	}
+	out.Quota, out.Paused = r.portion.state()
 	for _, shard := range slices.Sorted(maps.Keys(r.failing)) {
 		out.ShardsFailing = append(out.ShardsFailing, r.failing[shard])
 	}

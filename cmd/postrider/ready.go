@@ -38,6 +38,9 @@ func (r *readiness) reasons() []string {
 		reasons = append(reasons, "starting")
 	}
 	for _, route := range stats.Routes {
+		if route.Paused {
+			continue // it is to stand still
+		}
 		switch {
 		case route.Alarm:
 			reasons = append(reasons, fmt.Sprintf("route %s: an operator has to act: %s", route.Name, config.Redact(route.LastError)))

@@ -44,6 +44,10 @@ type Store struct {
 	records map[record]*Tx // the inbox
 	locks   map[string]*Tx
 	changed chan struct{} // closed, and replaced, when there may be more to receive
+
+	members  map[string]member // by owner
+	joins    int
+	pausings map[string]pausing // by route
 }
 
 type row struct {
@@ -62,6 +66,9 @@ func New(options Options) *Store {
 		records: make(map[record]*Tx),
 		locks:   make(map[string]*Tx),
 		changed: make(chan struct{}),
+
+		members:  make(map[string]member),
+		pausings: make(map[string]pausing),
 	}
 }
 

@@ -1,0 +1,74 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var _ relay.Sharer = (*Store)(nil)
+
+// member is a relay on the roster. The Store's mutex guards it.
+type member struct {
+	routes  []string
+	joined  int // later ones have greater numbers
+	expires time.Time
+}
+
+// pausing is what an operator has said of a route. The Store's mutex guards it.
+type pausing struct {
+	at       time.Time // zero: it is not paused
+	by, note string
+}
+
+// Look puts the relay on the roster, as relay.Sharer says.
+func (s *Store) Look(ctx context.Context, self relay.Member, ttl time.Duration) (relay.Roster, error) {
+	if err := ctx.Err(); err != nil {
+		return relay.Roster{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.members, func(_ string, m member) bool { return !now.Before(m.expires) })
+	me, ok := s.members[self.Owner]
+	if !ok {
+		s.joins++
+		me.joined = s.joins
+	}
+	me.routes, me.expires = slices.Clone(self.Routes), now.Add(ttl)
+	s.members[self.Owner] = me
+
+	var roster relay.Roster
+	owners := slices.SortedFunc(maps.Keys(s.members), func(a, b string) int { return s.members[a].joined - s.members[b].joined })
+	for _, owner := range owners {
+		roster.Members = append(roster.Members, relay.Member{Owner: owner, Routes: slices.Clone(s.members[owner].routes)})
+	}
+	for route, p := range s.pausings {
+		if !p.at.IsZero() {
+			roster.Paused = append(roster.Paused, route)
+		}
+	}
+	return roster, nil
+}
+
+// Leave takes the relay off the roster, as relay.Sharer says.
+func (s *Store) Leave(_ context.Context, owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, owner)
+	return nil
+}
+
+// SetPaused says whether the route is paused: then no relay reads it.
+func (s *Store) SetPaused(route string, paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var p pausing
+	if paused {
+		p.at = time.Now()
+	}
+	s.pausings[route] = p
+}
