@@ -128,6 +128,14 @@ func (p *Publisher) Publish(ctx context.Context, msgs []outbox.Message) []outbox
 	return results
 }
 
+// Destination implements outbox.Resolver.
+func (p *Publisher) Destination(m *outbox.Message) string {
+	if p.Queue != "" {
+		return ""
+	}
+	return m.Topic
+}
+
 func (p *Publisher) publish(ctx context.Context, m outbox.Message) (id string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", outbox.TimedOut(err)

@@ -69,7 +69,10 @@ type PublisherConfig struct {
 // Publisher sends messages to SNS. It implements outbox.Publisher.
 type Publisher struct{ sender awsmsg.Sender }
 
-var _ outbox.Publisher = (*Publisher)(nil)
+var (
+	_ outbox.Publisher = (*Publisher)(nil)
+	_ outbox.Resolver  = (*Publisher)(nil)
+)
 
 // NewPublisher reports all problems of the configuration together. It sends
 // nothing.
@@ -114,6 +117,10 @@ func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, msgs []outbox.Message) []outbox.Result {
 	return p.sender.Publish(ctx, msgs)
 }
+
+// Destination implements outbox.Resolver: the message's topic, as the template
+// gives it; empty if all messages go to one topic.
+func (p *Publisher) Destination(m *outbox.Message) string { return p.sender.Template.Destination(m) }
 
 // topics sends to topics.
 type topics struct {

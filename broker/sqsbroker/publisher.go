@@ -35,7 +35,10 @@ type PublisherConfig struct {
 // Publisher sends messages to SQS. It implements outbox.Publisher.
 type Publisher struct{ sender awsmsg.Sender }
 
-var _ outbox.Publisher = (*Publisher)(nil)
+var (
+	_ outbox.Publisher = (*Publisher)(nil)
+	_ outbox.Resolver  = (*Publisher)(nil)
+)
 
 // NewPublisher reports all problems of the configuration together. It sends
 // nothing: the queue is looked up by the first Publish.
@@ -71,6 +74,10 @@ func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, msgs []outbox.Message) []outbox.Result {
 	return p.sender.Publish(ctx, msgs)
 }
+
+// Destination implements outbox.Resolver: the message's queue, as the template
+// gives it; empty if all messages go to one queue.
+func (p *Publisher) Destination(m *outbox.Message) string { return p.sender.Template.Destination(m) }
 
 // Send implements awsmsg.Broker.
 func (q *queues) Send(ctx context.Context, url string, entries []awsmsg.Entry) (awsmsg.Answer, error) {

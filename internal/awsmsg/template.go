@@ -64,6 +64,19 @@ func (t *Template) Expand(m *outbox.Message) (string, error) {
 	return destination, t.check(destination)
 }
 
+// Destination is what Expand returns; empty for a template without
+// placeholders, and the template itself for a message that it does not fit.
+func (t *Template) Destination(m *outbox.Message) string {
+	if !t.derived {
+		return ""
+	}
+	destination, err := t.Expand(m)
+	if err != nil {
+		return t.text
+	}
+	return destination
+}
+
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
