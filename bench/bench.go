@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/bench/contender"
+	"github.com/postrider/postrider/internal/pgserver"
+)
+
+// settings of the server. It waits for the disk, as in production; checkpoints
+// come between the runs rather than in one of them.
+var settings = map[string]string{
+	"shared_buffers":     "512MB",
+	"max_wal_size":       "8GB",
+	"checkpoint_timeout": "30min",
+	"max_connections":    "200",
+}
+
+// bench is one run of this program.
+type bench struct {
+	options
+	out       io.Writer
+	server    *pgserver.Server
+	admin     *pgxpool.Pool
+	databases map[string]*database
+	readers   int
+	log       *slog.Logger
+}
+
+// measure starts the server and runs the sections.
+func measure(ctx context.Context, o options, out io.Writer) (err error) {
+	all := maps.Clone(settings)
+	maps.Copy(all, o.settings)
+	server, err := pgserver.Start(ctx, pgserver.Options{Settings: all})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	b := &bench{options: o, out: out, server: server, databases: map[string]*database{},
+		log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	defer func() {
+		for _, d := range b.databases {
+			d.pool.Close()
+		}
+	}()
+	if b.admin, err = pgxpool.New(ctx, server.URL("postgres")); err != nil {
+		return err
+	}
+	defer b.admin.Close()
+	begun := time.Now()
+	if err := b.preface(ctx, all); err != nil {
+		return err
+	}
+	for _, s := range o.sections {
+		b.log.Info("section", "name", s.name)
+		if err := s.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	_, err = fmt.Fprintf(out, "Took %v.\n", time.Since(begun).Round(time.Second))
+	return err
+}
+
+// preface says what was measured on what.
+func (b *bench) preface(ctx context.Context, settings map[string]string) error {
+	var version string
+	if err := b.admin.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
+		return err
+	}
+	set := make([]string, 0, len(settings))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		set = append(set, name+"="+settings[name])
+	}
+	_, err := fmt.Fprintf(b.out, `# This project beside its peers
+
+%s · %d cores · %s · PostgreSQL %s · %s · commit %s
+
+Command: `+"`go run ./bench %s`"+`
+
+Server settings beyond the defaults: %s; fsync and synchronous_commit are on.
+Libraries: %s.
+
+Each contender runs as its own process. A round runs all of them, one after the other, and begins with another one each
+time. Figures are medians of %d rounds, with the range in brackets. Ratios are medians of the ratios within a round. Tables
+are vacuumed and a checkpoint is made before each run. A run that takes longer than %v is cut off and its rate is that of
+what came. The clock starts once the connections are there and stops at the last message that is published.
+
+`, processor(), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), version, runtime.Version(), commit(),
+		strings.Join(os.Args[1:], " "), strings.Join(set, ", "), strings.Join(versions(), ", "), b.rounds, b.limit)
+	return err
+}
+
+// processor is the name of the processor's model.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// commit of this project, if it runs in a clone.
+func commit() string {
+	text, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// versions are those of the contenders' libraries and of the driver.
+func versions() []string {
+	wanted := map[string]bool{"github.com/jackc/pgx/v5": true}
+	for _, e := range contender.Entries {
+		wanted[e.Module] = e.Module != ""
+	}
+	var found []string
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if wanted[m.Path] {
+				found = append(found, strings.TrimPrefix(m.Path, "github.com/")+" "+m.Version)
+			}
+		}
+	}
+	return found
+}
+
+// of returns the entries of the ids, or those that the command line names.
+func (b *bench) of(ids ...string) ([]contender.Entry, error) {
+	if len(b.contenders) > 0 {
+		ids = b.contenders
+	}
+	if len(ids) == 0 {
+		return contender.Entries, nil
+	}
+	entries := make([]contender.Entry, len(ids))
+	for i, id := range ids {
+		var err error
+		if entries[i], err = contender.Find(id); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}

@@ -1,0 +1,147 @@
+// Package contender holds what is measured beside each other: this project, its
+// peers, and the statements that bound them all. Each keeps messages in tables of
+// its own and hands them to a Sink, as it would to a broker.
+package contender
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Contender is one way from a committed row to a publisher. Its methods may be
+// called by several processes; a database holds one contender only.
+type Contender interface {
+	// Setup makes the tables in an empty database.
+	Setup(ctx context.Context, db *pgxpool.Pool) error
+	// Fill commits the messages of table Source, in their order.
+	Fill(ctx context.Context, db *pgxpool.Pool) error
+	// Reset leaves no messages behind.
+	Reset(ctx context.Context, db *pgxpool.Pool) error
+	// Open connects and returns what publishes to the sink until its context
+	// ends, and then finishes what it has begun. Its end by the context is no
+	// error.
+	Open(ctx context.Context, o Options, sink *Sink) (run func(context.Context) error, err error)
+}
+
+// Options are what a run of a contender is told.
+type Options struct {
+	// URL of the database.
+	URL string
+	// Reader names who reads, where the messages stay: another reader begins
+	// from the beginning. Contenders that take messages away do without.
+	Reader string
+	// Delay is what a publish of a batch takes.
+	Delay time.Duration
+}
+
+// Rereads is implemented by contenders that only note how far they have come,
+// so that another Reader finds the messages again.
+type Rereads interface{ Rereads() }
+
+// Entry is a contender with what is said about it.
+type Entry struct {
+	// ID names it on the command line and names its database.
+	ID string
+	// Name is for tables.
+	Name string
+	// Remark says what it promises otherwise than the others.
+	Remark string
+	// Module is the library's path, or empty.
+	Module    string
+	Contender Contender
+}
+
+// Entries are all contenders.
+var Entries = []Entry{
+	{"select", "paged SELECT", "the limit: pages of 1000, scanned into a struct; notes nothing", "", Paged{}},
+	{"select_raw", "paged SELECT, not decoded", "as above, columns left as bytes", "", Paged{Raw: true}},
+	{"postrider", "postrider", "order per key, retries, many relays; default settings", "", Postrider{}},
+	{"watermill_100", "watermill-sql, batch 100", "one order for all: a message waits for the acknowledgement of the one before; waits for older transactions of the cluster", watermillModule, Watermill{Batch: 100}},
+	{"watermill_1000", "watermill-sql, batch 1000", "", watermillModule, Watermill{Batch: 1000}},
+	{"watermill_5000", "watermill-sql, batch 5000", "", watermillModule, Watermill{Batch: 5000}},
+	{"watermill_queue_100", "watermill-sql queue, batch 100", "deletes what is acknowledged; transaction open while publishing; a late commit comes late", watermillModule, Watermill{Batch: 100, Queue: true}},
+	{"watermill_queue_1000", "watermill-sql queue, batch 1000", "", watermillModule, Watermill{Batch: 1000, Queue: true}},
+	{"watermill_queue_5000", "watermill-sql queue, batch 5000", "", watermillModule, Watermill{Batch: 5000, Queue: true}},
+}
+
+// Find returns the entry of an id.
+func Find(id string) (Entry, error) {
+	for _, e := range Entries {
+		if e.ID == id {
+			return e, nil
+		}
+	}
+	return Entry{}, fmt.Errorf("no contender is called %q", id)
+}
+
+// PayloadSize is how many bytes a message carries.
+const PayloadSize = 200
+
+// keys is how many different keys messages have.
+const keys = 10_000
+
+// sourceSQL makes the messages that all contenders are filled from. Keys repeat
+// by chance, as customers do. The payload is JSON, since some take nothing else.
+const sourceSQL = `CREATE UNLOGGED TABLE IF NOT EXISTS bench_source (n bigint, id uuid, key text, payload text)`
+
+const fillSourceSQL = `INSERT INTO bench_source
+	SELECT n, gen_random_uuid(), 'order-' || (hashint8(n) & 2147483647) %% %[1]d,
+		rpad('{"n":"' || lpad(n::text, 9, '0') || '","orderId":"order-' || (hashint8(n) & 2147483647) %% %[1]d || '","note":"', %[2]d - 2, 'postrider ') || '"}'
+	FROM generate_series($1::bigint, $2::bigint) AS n`
+
+// Source fills the table bench_source with n messages, numbered from first.
+func Source(ctx context.Context, db *pgxpool.Pool, first, n int) error {
+	if _, err := db.Exec(ctx, sourceSQL); err != nil {
+		return err
+	}
+	if _, err := db.Exec(ctx, "TRUNCATE bench_source"); err != nil {
+		return err
+	}
+	if _, err := db.Exec(ctx, fmt.Sprintf(fillSourceSQL, keys, PayloadSize), first, first+n-1); err != nil {
+		return err
+	}
+	_, err := db.Exec(ctx, "VACUUM (ANALYZE) bench_source")
+	return err
+}
+
+// exec runs statements in one transaction.
+func exec(ctx context.Context, db *pgxpool.Pool, statements ...string) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	})
+}
+
+// connect opens a pool whose connections are there already.
+func connect(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = int32(connections)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, err
+	}
+	held := make([]*pgxpool.Conn, 0, connections)
+	for range connections {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			pool.Close()
+			return nil, err
+		}
+		held = append(held, conn)
+	}
+	for _, conn := range held {
+		conn.Release()
+	}
+	return pool, nil
+}

@@ -1,0 +1,73 @@
+package contender
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/source/poll"
+	"github.com/postrider/postrider/store/pgstore"
+)
+
+// Postrider is this project with its default settings.
+type Postrider struct{}
+
+// postriderConnections is the default of the setting limits.connections.
+const postriderConnections = 8
+
+// Rereads marks it as one that leaves the messages in place.
+func (Postrider) Rereads() {}
+
+// Setup migrates.
+func (Postrider) Setup(ctx context.Context, db *pgxpool.Pool) error {
+	_, err := pgstore.Migrate(ctx, db, pgstore.Options{})
+	return err
+}
+
+// Fill copies the source into the shards' logs.
+func (Postrider) Fill(ctx context.Context, db *pgxpool.Pool) error {
+	const prepare = `CREATE TEMPORARY TABLE sharded ON COMMIT DROP AS SELECT *, postrider.shard_of(key) AS shard FROM bench_source`
+	const fill = `INSERT INTO %s (id, topic, key, type, payload)
+		SELECT id, 'orders', key, 'order.created', convert_to(payload, 'UTF8') FROM sharded WHERE shard = %d ORDER BY n`
+	statements := []string{prepare}
+	for shard := range pgstore.DefaultShards {
+		statements = append(statements, fmt.Sprintf(fill, pgstore.Schema("").Log(shard), shard))
+	}
+	return exec(ctx, db, statements...)
+}
+
+// Reset makes the tables anew.
+func (p Postrider) Reset(ctx context.Context, db *pgxpool.Pool) error {
+	if err := exec(ctx, db, "DROP SCHEMA postrider CASCADE"); err != nil {
+		return err
+	}
+	return p.Setup(ctx, db)
+}
+
+// Open connects and configures a relay with one route for all topics.
+func (Postrider) Open(ctx context.Context, o Options, sink *Sink) (func(context.Context) error, error) {
+	db, err := connect(ctx, o.URL, postriderConnections)
+	if err != nil {
+		return nil, err
+	}
+	store, err := poll.New(poll.Config{Pool: db})
+	if err != nil {
+		return nil, err
+	}
+	r, err := relay.New(relay.Config{
+		Store:  store,
+		Routes: []relay.Route{{Name: o.Reader, Topics: []string{"**"}, Publisher: publisher{sink}}},
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		defer db.Close()
+		return r.Run(ctx)
+	}, nil
+}

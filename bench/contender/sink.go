@@ -1,0 +1,133 @@
+package contender
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Sink is the broker of the bench: it counts what it gets, after the delay that
+// a batch takes. Safe for concurrent use.
+type Sink struct {
+	delay time.Duration
+	seen  []atomic.Uint64 // a bit for each message
+	count atomic.Int64
+
+	mu    sync.Mutex
+	begun time.Time
+	first time.Time
+	last  time.Time
+	head  int // messages in the first batch
+}
+
+// NewSink makes a sink for messages with numbers below limit.
+func NewSink(delay time.Duration, limit int) *Sink {
+	return &Sink{delay: delay, seen: make([]atomic.Uint64, limit/64+1)}
+}
+
+// Begin starts the clock.
+func (s *Sink) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = time.Now()
+}
+
+// Count is how many messages came, doubles included.
+func (s *Sink) Count() int { return int(s.count.Load()) }
+
+// Batch takes a whole batch of messages, whose numbers were given to Mark.
+func (s *Sink) Batch(n int) {
+	if s.delay > 0 {
+		time.Sleep(s.delay)
+	}
+	s.add(n)
+}
+
+// One takes one message of a contender that hands out one at a time; every
+// batch-th of them takes the delay, so that it costs what a batch would.
+func (s *Sink) One(batch int) {
+	if s.delay > 0 && s.count.Load()%int64(batch) == 0 {
+		time.Sleep(s.delay)
+	}
+	s.add(1)
+}
+
+func (s *Sink) add(n int) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first.IsZero() {
+		s.first, s.head = now, n
+	}
+	s.last = now
+	s.count.Add(int64(n))
+}
+
+// Mark notes that a message came.
+func (s *Sink) Mark(n int) {
+	if n >= 0 && n/64 < len(s.seen) {
+		s.seen[n/64].Or(1 << (n % 64))
+	}
+}
+
+// numberAt is where a payload has its number: {"n":"000000123".
+const numberAt = len(`{"n":"`)
+
+// MarkPayload notes that the message with this payload came.
+func (s *Sink) MarkPayload(payload []byte) {
+	if len(payload) >= numberAt+9 {
+		s.Mark(digits(payload[numberAt : numberAt+9]))
+	}
+}
+
+// digits is the number that is written, or -1.
+func digits[T string | []byte](text T) int {
+	n := 0
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return -1
+		}
+		n = n*10 + int(text[i]-'0')
+	}
+	return n
+}
+
+// Tally is what a sink got.
+type Tally struct {
+	Count    int           // messages, doubles included
+	Distinct int           // different messages
+	Elapsed  time.Duration // from the start of the clock to the last message
+	ToFirst  time.Duration // from the start of the clock to the first message
+	Head     int           // messages in the first batch
+}
+
+// Tally sums up.
+func (s *Sink) Tally() Tally {
+	t := Tally{Count: s.Count()}
+	for i := range s.seen {
+		for word := s.seen[i].Load(); word != 0; word &= word - 1 {
+			t.Distinct++
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Head = s.head
+	if !s.first.IsZero() {
+		t.Elapsed, t.ToFirst = s.last.Sub(s.begun), s.first.Sub(s.begun)
+	}
+	return t
+}
+
+// publisher is a sink as this project's relay sees it.
+type publisher struct{ sink *Sink }
+
+func (p publisher) Publish(_ context.Context, msgs []outbox.Message) []outbox.Result {
+	for i := range msgs {
+		p.sink.MarkPayload(msgs[i].Payload)
+	}
+	p.sink.Batch(len(msgs))
+	return make([]outbox.Result, len(msgs))
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider/bench/contender"
+)
+
+// database is one contender's.
+type database struct {
+	url   string
+	pool  *pgxpool.Pool
+	fresh int // messages that nobody has read, or that a new reader can read
+}
+
+// database returns the contender's database, made when it is first needed.
+func (b *bench) database(ctx context.Context, e contender.Entry) (*database, error) {
+	if d := b.databases[e.ID]; d != nil {
+		return d, nil
+	}
+	name := "bench_" + e.ID
+	if _, err := b.admin.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		return nil, err
+	}
+	d := &database{url: b.server.URL(name)}
+	var err error
+	if d.pool, err = pgxpool.New(ctx, d.url); err != nil {
+		return nil, err
+	}
+	b.databases[e.ID] = d
+	if err := e.Contender.Setup(ctx, d.pool); err != nil {
+		return nil, fmt.Errorf("%s: make its tables: %w", e.Name, err)
+	}
+	return d, nil
+}
+
+// fill leaves exactly n messages to be read, vacuumed and on the disk.
+func (b *bench) fill(ctx context.Context, e contender.Entry, n int) (*database, error) {
+	d, err := b.database(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	if _, again := e.Contender.(contender.Rereads); !again || d.fresh != n {
+		d.fresh = 0
+		if err := e.Contender.Reset(ctx, d.pool); err != nil {
+			return nil, fmt.Errorf("%s: empty its tables: %w", e.Name, err)
+		}
+		if err := contender.Source(ctx, d.pool, 0, n); err != nil {
+			return nil, fmt.Errorf("%s: make messages: %w", e.Name, err)
+		}
+		if err := e.Contender.Fill(ctx, d.pool); err != nil {
+			return nil, fmt.Errorf("%s: fill its tables: %w", e.Name, err)
+		}
+		if _, err := d.pool.Exec(ctx, "VACUUM (ANALYZE)"); err != nil {
+			return nil, err
+		}
+		d.fresh = n
+	}
+	_, err = b.admin.Exec(ctx, "CHECKPOINT")
+	return d, err
+}
+
+// reader is a name that nobody has read under.
+func (b *bench) reader() string {
+	b.readers++
+	return fmt.Sprintf("reader-%d", b.readers)
+}

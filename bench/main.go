@@ -1,0 +1,116 @@
+// Command bench measures this project and its peers on one PostgreSQL server of
+// its own, in turns, and prints a Markdown document:
+//
+//	go run ./bench                            # all sections, about 25 minutes
+//	go run ./bench drain --n 200000 --rounds 3
+//	go run ./bench drain --contenders select,postrider
+//
+// Each contender runs as a process of its own, so that its memory and processor
+// time are its own. Progress goes to the standard error. Nothing is asserted.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	if len(args) > 0 && args[0] == runOneCommand {
+		return runOne(ctx, stdin, stdout)
+	}
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	return measure(ctx, o, stdout)
+}
+
+// options of a whole run.
+type options struct {
+	sections   []section
+	n          int           // messages of a drain
+	rounds     int           // how often each contender runs
+	limit      time.Duration // after which a run of a slow contender is cut off
+	contenders []string      // ids; empty: those of the section
+	settings   map[string]string
+}
+
+func parse(args []string) (options, error) {
+	o := options{settings: map[string]string{}}
+	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == args[0] })
+		if i < 0 {
+			return o, fmt.Errorf("no section is called %q; there are %s", args[0], sectionNames())
+		}
+		o.sections, args = append(o.sections, sections[i]), args[1:]
+	}
+	if len(o.sections) == 0 {
+		o.sections = sections
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.IntVar(&o.n, "n", 200_000, "messages of a drain")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often each contender runs")
+	flags.DurationVar(&o.limit, "limit", 6*time.Second, "after which a slow contender's run is cut off")
+	contenders := flags.String("contenders", "", "only these contenders, by `ids` with commas between")
+	flags.Func("set", "a `name=value` of the server's settings; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return fmt.Errorf("%q is not written name=value", text)
+		}
+		o.settings[name] = value
+		return nil
+	})
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "bench [section...] [flags]\nsections: %s\n", sectionNames())
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("%q: sections come before flags", flags.Arg(0))
+	}
+	if o.n <= 0 || o.rounds <= 0 || o.limit <= 0 {
+		return o, fmt.Errorf("--n, --rounds and --limit must be positive")
+	}
+	if *contenders != "" {
+		o.contenders = strings.Split(*contenders, ",")
+	}
+	return o, nil
+}
+
+// section is one question and its tables.
+type section struct {
+	name string
+	run  func(ctx context.Context, b *bench) error
+}
+
+var sections = []section{
+	{"drain", func(ctx context.Context, b *bench) error { return b.drainSection(ctx) }},
+}
+
+func sectionNames() string {
+	names := make([]string, len(sections))
+	for i, s := range sections {
+		names[i] = s.name
+	}
+	return strings.Join(names, ", ")
+}
