@@ -194,23 +194,23 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	}
 	l.mu.Unlock()
 
-	rows, seen, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: lastNumber}, limit)
+	got, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: lastNumber}, limit)
 	if err != nil {
 		return err
 	}
-	split, _ := slices.BinarySearchFunc(rows, pos+1, func(r row, n int64) int { return cmp.Compare(r.Seq, n) })
-	late, fresh := rows[:split], rows[split:]
+	split, _ := slices.BinarySearchFunc(got.rows, pos+1, func(d relay.Delivery, n int64) int { return cmp.Compare(d.Seq, n) })
+	late, fresh, seen := got.rows[:split], got.rows[split:], got.seen
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if inline {
-		for i := range late {
-			l.gaps.remove(late[i].Seq)
+		l.found(late)
+		if got.cut && len(fresh) == 0 {
+			return nil // not all of them were looked for
 		}
 		l.gaps.probed(seen)
-		l.hand(late)
 	}
-	next := page{fresh, len(fresh) == limit, seen}
+	next := page{fresh, got.more, seen}
 	if !inline && l.gaps.worthProbing(seen) {
 		l.startPassLocked(next)
 		return nil
@@ -219,9 +219,17 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	return nil
 }
 
+// found hands rows out whose numbers were missing.
+func (l *lease) found(late []relay.Delivery) {
+	for i := range late {
+		l.gaps.remove(late[i].Seq)
+	}
+	l.hand(late)
+}
+
 // page is the next rows of the log, as one statement saw them.
 type page struct {
-	rows []row
+	rows []relay.Delivery
 	full bool // there may be more
 	seen *snapshot
 }
@@ -245,13 +253,16 @@ func (l *lease) advance(p page) {
 }
 
 // hand puts rows that match the route's topics in line; the others are done.
-func (l *lease) hand(rows []row) {
+func (l *lease) hand(rows []relay.Delivery) {
+	rows = slices.DeleteFunc(rows, func(d relay.Delivery) bool { return !l.match(d.Message.Topic) })
 	for i := range rows {
-		if r := &rows[i]; l.match(r.Message.Topic) {
-			l.held.Add(r.Seq, r.Seq)
-			l.ready = append(l.ready, r.Delivery)
-		}
+		l.held.Add(rows[i].Seq, rows[i].Seq)
 	}
+	if len(l.ready) == 0 {
+		l.ready = rows
+		return
+	}
+	l.ready = append(l.ready, rows...)
 }
 
 // Settle records outcomes and the position, and renews the lease.
@@ -285,7 +296,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	for i := range outcomes {
 		o := &outcomes[i]
-		if o.State == outbox.StatePending {
+		if o.Returned() {
 			continue
 		}
 		if o.Delivery.Parked {
@@ -325,7 +336,7 @@ func (l *lease) saveGroup(g *group, p *pgstore.Progress) {
 func settledRanges(outcomes []relay.Outcome) []numset.Range {
 	numbers := make([]int64, 0, len(outcomes))
 	for i := range outcomes {
-		if o := &outcomes[i]; !o.Delivery.Parked && o.State != outbox.StatePending {
+		if o := &outcomes[i]; !o.Delivery.Parked && !o.Returned() {
 			numbers = append(numbers, o.Delivery.Seq)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/numset"
+	"github.com/postrider/postrider/relay"
 )
 
 // A pass looks for all missing numbers, in several statements where they are
@@ -46,32 +47,40 @@ func (l *lease) stepPass(ctx context.Context) error {
 		return nil
 	}
 	numbers, in, limit, left := p.next(l.store.cfg.PageSize)
-	rows, seen, err := l.reader.read(ctx, l.reader.probeSQL, numbers, in, limit)
+	got, err := l.reader.read(ctx, l.reader.probeSQL, numbers, in, limit)
 	if err != nil {
 		return err
 	}
 	if p.first == nil {
-		p.first = seen
+		p.first = got.seen
 	}
-	if limit > 0 && len(rows) == limit { // the range goes on
-		p.left[0].First = rows[limit-1].Seq + 1
-	} else {
-		p.left = left
+	if got.cut || got.more {
+		left = after(p.left, got.rows[len(got.rows)-1].Seq)
 	}
+	p.left = left
 	// A row that committed after the first statement may follow another that
 	// committed then and whose number was looked for already: it waits for the
 	// next pass. (An id that is unfinished even now is not of this cluster: the
 	// row was restored from a dump.)
-	rows = slices.DeleteFunc(rows, func(r row) bool {
-		return p.first.unfinished(r.xid) && !seen.unfinished(r.xid)
+	rows := slices.DeleteFunc(got.rows, func(d relay.Delivery) bool {
+		xid := got.xids[d.Seq]
+		return p.first.unfinished(xid) && !got.seen.unfinished(xid)
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range rows {
-		l.gaps.remove(rows[i].Seq)
-	}
-	l.hand(rows)
+	l.found(rows)
 	return nil
+}
+
+// after is the part of the ranges above a number.
+func after(ranges []numset.Range, n int64) []numset.Range {
+	for len(ranges) > 0 && ranges[0].Last <= n {
+		ranges = ranges[1:]
+	}
+	if len(ranges) > 0 {
+		ranges[0].First = max(ranges[0].First, n+1)
+	}
+	return ranges
 }
 
 // next is what one statement looks for, many short ranges by their numbers or

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/numset"
-	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/pgstore"
 )
@@ -27,20 +25,20 @@ var errStandby = errors.New("the database is a standby: the relay needs the prim
 
 // readSQL is one statement, so that its rows and its snapshot belong together,
 // and it runs in a transaction of its own that has no id yet. The row with the
-// snapshot is absent on a standby and where the lease's mark is gone; then come
-// missing numbers that are looked for, then numbers of a range.
+// snapshot, which also tells the server's clock, is absent on a standby and
+// where the lease's mark is gone; then come missing numbers that are looked
+// for, then numbers of a range. Nothing is computed for a message's row, since
+// that would cost as much as reading it.
 const readSQL = `
-	SELECT 0::bigint, pg_current_snapshot()::text, '', 0, '00000000-0000-0000-0000-000000000000'::uuid, '', '', '', '',
-		NULL::text, ''::bytea, 'epoch'::timestamptz, NULL::timestamptz, NULL::timestamptz
+	SELECT 0::bigint, pg_current_snapshot()::text, '00000000-0000-0000-0000-000000000000'::uuid, '', '', '', NULL::json, ''::bytea,
+		clock_timestamp(), NULL::timestamptz, NULL::timestamptz{no xid}
 	WHERE NOT pg_is_in_recovery() AND EXISTS (SELECT FROM {mark} WHERE route = $1 AND shard = $2 AND token = $3::text::uuid)
 	UNION ALL (SELECT {columns} FROM {log} WHERE seq = ANY ($4::bigint[]) ORDER BY seq)
 	UNION ALL (SELECT {columns} FROM {log} WHERE seq BETWEEN $5 AND $6 ORDER BY seq LIMIT $7)`
 
-// readColumns of a message; the second is for the snapshot alone. The state is decided by the server's clock: 1 is
-// not due yet, 2 is expired. No message was created later than that clock's now, whatever somebody wrote into
-// created_at: the relay relies on it. {xid} is its transaction, only where it is needed.
-const readColumns = `seq, '', {xid}, CASE WHEN expires <= clock_timestamp() THEN 2 WHEN not_before > clock_timestamp() THEN 1 ELSE 0 END,
-		id, topic, key, type, content_type, headers::text, payload, least(created_at, clock_timestamp()), not_before, expires`
+// readColumns of a message; the row with the snapshot has it in place of the
+// topic. {xid} is the message's transaction, only where it is needed.
+const readColumns = `seq, topic, id, key, type, content_type, headers, payload, created_at, not_before, expires{xid}`
 
 // whySQL tells why the row with the snapshot was absent.
 const whySQL = `SELECT pg_is_in_recovery(), EXISTS (SELECT FROM {cursor} WHERE route = $1 AND shard = $2 AND token = $3::text::uuid)`
@@ -54,80 +52,71 @@ type reader struct {
 	pageSQL  string
 	probeSQL string // with transaction ids
 	whySQL   string
+	decoder  decoder
 }
 
 func newReader(db pgstore.DB, schema pgstore.Schema, route string, shard int, token uuid.UUID) *reader {
-	fill := func(xid string) string {
+	fill := func(noXid, xid string) string {
 		return strings.NewReplacer(
 			"{columns}", strings.ReplaceAll(readColumns, "{xid}", xid),
+			"{no xid}", noXid,
 			"{log}", schema.Log(shard),
 			"{mark}", schema.Table("mark"),
 		).Replace(readSQL)
 	}
-	return &reader{db: db, route: route, shard: shard, token: token, pageSQL: fill("''"), probeSQL: fill("xid::text"),
+	return &reader{db: db, route: route, shard: shard, token: token,
+		pageSQL: fill("", ""), probeSQL: fill(", '0'::xid8", ", xid"),
 		whySQL: strings.ReplaceAll(whySQL, "{cursor}", schema.Table("cursor"))}
 }
 
-// row is a message of the log.
-type row struct {
-	relay.Delivery
-	xid uint64 // of its transaction, where it was asked for
+// found is what one statement saw.
+type found struct {
+	rows []relay.Delivery // in order of number
+	xids map[int64]uint64 // their transactions by number, where asked for
+	seen *snapshot
+	more bool // the range may hold more
+	// cut: the rows are the first ones of what was asked for, and the rest was
+	// not looked for, since all of them would take too much memory.
+	cut bool
 }
 
 // read looks for the numbers, and for at most limit numbers of the range, and
-// returns what was there in order of number, with the snapshot that it was
-// seen in.
-func (r *reader) read(ctx context.Context, sql string, numbers []int64, in numset.Range, limit int) ([]row, *snapshot, error) {
+// returns what was there.
+func (r *reader) read(ctx context.Context, sql string, numbers []int64, in numset.Range, limit int) (found, error) {
 	if numbers == nil {
 		numbers = []int64{}
 	}
-	rows, err := r.db.Query(ctx, sql, r.route, r.shard, r.token.String(), numbers, in.First, in.Last, limit)
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limit = min(limit, r.decoder.fits())
+	rows, err := r.db.Query(reading, sql, binaryResults, r.route, r.shard, r.token.String(), numbers, in.First, in.Last, limit)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
+		return found{}, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 	}
 	defer rows.Close()
-	out := make([]row, 0, len(numbers)+min(limit, 256))
-	var seen *snapshot
+	r.decoder.begin(len(numbers) + limit)
 	for rows.Next() {
-		var (
-			row           row
-			snapshot, xid string
-			state         int32
-			null          pgstore.Nullables
-		)
-		m := &row.Message
-		err := rows.Scan(&row.Seq, &snapshot, &xid, &state, (*[16]byte)(&m.ID), &m.Topic, &m.Key, &m.Type, &m.ContentType, &null.Headers, &m.Payload, &m.CreatedAt, &null.NotBefore, &null.Expires)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
+		if err := r.decoder.row(rows); err != nil {
+			return found{}, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 		}
-		if snapshot != "" {
-			s, err := parseSnapshot(snapshot)
-			if err != nil {
-				return nil, nil, err
-			}
-			seen = &s
-			continue
+		if r.decoder.full() {
+			cancel() // costs the connection, but not the memory and the time for the rest
+			f := r.decoder.end()
+			f.more, f.cut = true, true
+			return f, nil
 		}
-		row.State = states[state]
-		null.Into(m)
-		if xid != "" {
-			if row.xid, err = strconv.ParseUint(xid, 10, 64); err != nil {
-				return nil, nil, fmt.Errorf("read the log of shard %d: transaction of number %d: %w", r.shard, row.Seq, err)
-			}
-		}
-		out = append(out, row)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, nil, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
+		return found{}, fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 	}
-	if seen == nil {
-		return nil, nil, r.whyNothing(ctx)
+	f := r.decoder.end()
+	if f.seen == nil {
+		return found{}, r.whyNothing(ctx)
 	}
-	slices.SortFunc(out, func(a, b row) int { return cmp.Compare(a.Seq, b.Seq) })
-	return out, seen, nil
+	first, _ := slices.BinarySearchFunc(f.rows, in.First, func(d relay.Delivery, n int64) int { return cmp.Compare(d.Seq, n) })
+	f.more = limit > 0 && len(f.rows)-first == limit
+	return f, nil
 }
-
-var states = [...]outbox.State{outbox.StatePending, outbox.StateScheduled, outbox.StateExpired}
 
 func (r *reader) whyNothing(ctx context.Context) error {
 	var standby, ours bool
