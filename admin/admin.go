@@ -8,20 +8,17 @@ package admin
 
 import (
 	"context"
-	"time"
-
-	"github.com/google/uuid"
-
-	"github.com/postrider/postrider/outbox"
+	"errors"
 )
 
-// Ref names one message on one route.
-type Ref struct {
-	Route string `json:"route"`
-	// Shard and Seq are the message's place in the log, whatever the route.
-	Shard int   `json:"shard"`
-	Seq   int64 `json:"seq"`
-}
+var (
+	// ErrNoRoute means that the store knows no such route.
+	ErrNoRoute = errors.New("there is no such route")
+	// ErrServed means that a relay serves the route.
+	ErrServed = errors.New("a relay serves the route")
+	// ErrNotFound means that the store has no such message.
+	ErrNotFound = errors.New("there is no such message")
+)
 
 // Action is what an operator does with messages.
 type Action string
@@ -96,44 +93,6 @@ type Router interface {
 // Auditor tells what operators did.
 type Auditor interface {
 	// Audit returns entries from the newest to the oldest, at most limit,
-	// with IDs below before (0: all).
+	// with IDs below before (0: from the newest).
 	Audit(ctx context.Context, before int64, limit int) ([]Entry, error)
-}
-
-// Entry is one action of an operator as it was recorded.
-type Entry struct {
-	// ID rises with every entry.
-	ID int64 `json:"id"`
-	// At is by the database's clock.
-	At time.Time `json:"at,omitzero"`
-	// By is who did it, such as "anna@laptop".
-	By string `json:"by"`
-	// Action is an Action, or pause, resume or remove-route.
-	Action string `json:"action"`
-	// Route is empty if it was about several.
-	Route string `json:"route"`
-	// Filter says about which messages, as they were asked for. Zero for routes.
-	Filter Filter `json:"filter,omitzero"`
-	// Count is how many messages were changed.
-	Count int64 `json:"count"`
-}
-
-// Filter selects messages on routes. Fields that are zero select everything.
-type Filter struct {
-	Route string `json:"route,omitempty"`
-	// States as they are on each route.
-	States []outbox.State `json:"states,omitempty"`
-	// Topic is a topic or a pattern, as routes have them.
-	Topic string `json:"topic,omitempty"`
-	// Key is exact. Nil: any, the empty key included.
-	Key  *string `json:"key,omitempty"`
-	Type string  `json:"type,omitempty"`
-	// IDs of messages.
-	IDs []uuid.UUID `json:"ids,omitempty"`
-	// Refs are places in the log. A Ref without a route stands for every route.
-	Refs []Ref `json:"refs,omitempty"`
-	// Since and Until bound when messages were enqueued: from Since on, before
-	// Until.
-	Since time.Time `json:"since,omitzero"`
-	Until time.Time `json:"until,omitzero"`
 }

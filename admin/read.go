@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,67 +9,68 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-var (
-	// ErrNoRoute means that the store knows no such route.
-	ErrNoRoute = errors.New("there is no such route")
-	// ErrServed means that a relay serves the route.
-	ErrServed = errors.New("a relay serves the route")
-)
-
-// Unknown is the state of a message that the route passed before its topics were
-// changed: whether its filter took the message then is not recorded.
-const Unknown outbox.State = "unknown"
-
-// Reader looks at messages and routes. Each statement reads a bounded part of
-// the store.
+// Reader looks at messages and routes. Each call reads a bounded part of the
+// store, whatever it holds, but for Find.
 type Reader interface {
+	// Layout names the routes that the store knows, sorted.
+	Layout(ctx context.Context) (Layout, error)
 	// Status tells how the routes stand.
-	Status(ctx context.Context) (Status, error)
-	// List returns messages that fit the filter in order of route, shard and
-	// number, without their payloads and headers.
-	List(ctx context.Context, q Query) (Page, error)
-	// Message returns one message of the log, or one that is only parked, with
-	// how it stands on every route that takes it. ErrNotFound.
-	Message(ctx context.Context, at Ref) (Detail, error)
+	Status(ctx context.Context, o StatusOptions) (Status, error)
+	// Scan looks at the next messages of one shard of one route.
+	Scan(ctx context.Context, s Scan) (Window, error)
+	// Find returns the places of the messages with that id; none if there is no
+	// such message. It may read the whole log, from its end.
+	Find(ctx context.Context, id uuid.UUID) ([]Place, error)
+	// Message returns what an application enqueued, from the log or from what is
+	// parked on a route. ErrNotFound.
+	Message(ctx context.Context, at Place) (m outbox.Message, inLog bool, err error)
 }
 
-// ErrNotFound means that the store has no such message.
-var ErrNotFound = errors.New("there is no such message")
+// Layout is what there is to look through.
+type Layout struct {
+	Shards int
+	Routes []string
+	// Now is the time by the database's clock.
+	Now time.Time
+}
 
-// Query asks for one page of messages.
-type Query struct {
+// Scan asks for messages of one shard of one route, in order of their numbers.
+type Scan struct {
+	Route string
+	Shard int
+	// After is the number after which to begin; UpTo the last to look at, 0: the
+	// end.
+	After, UpTo int64
+	// Filter's States, Topic, Key, Type, Since and Until are to fit; the rest of
+	// it does not matter here.
 	Filter Filter
-	// After is the place after which the page begins; zero: the first page.
-	After Ref
-	// Limit is how many messages the page has at most.
-	Limit int
-	// Look is how many messages are looked at, at most, before the page ends
-	// without being full.
-	Look int
+	// Look is how many messages to look at, at most, and Limit how many to
+	// return. Both positive.
+	Look, Limit int
 }
 
-// Page is a part of a list.
-type Page struct {
-	Items []Item `json:"items"`
-	// Next is where the list goes on; nil: it is complete.
-	Next *Ref `json:"next,omitempty"`
-	// Looked is how many messages were looked at.
-	Looked int `json:"looked"`
+// Window is what a Scan found.
+type Window struct {
+	Items []Item
+	// Last is the number up to which everything was looked at.
+	Last int64
+	// Looked is how many messages that was.
+	Looked int
+	// More: there may be messages after Last.
+	More bool
 }
 
 // Item is a message on one route.
 type Item struct {
 	Ref
-	ID          uuid.UUID `json:"id"`
-	Topic       string    `json:"topic"`
-	Key         string    `json:"key"`
-	Type        string    `json:"type"`
-	ContentType string    `json:"content_type"`
-	CreatedAt   time.Time `json:"created_at,omitzero"`
-	NotBefore   time.Time `json:"not_before,omitzero"`
-	Expires     time.Time `json:"expires,omitzero"`
-	Size        int       `json:"payload_bytes"`
-	Standing              // on Route
+	ID        uuid.UUID `json:"id"`
+	Topic     string    `json:"topic"`
+	Key       string    `json:"key"`
+	Type      string    `json:"type"`
+	CreatedAt time.Time `json:"created_at"`
+	NotBefore time.Time `json:"not_before,omitzero"`
+	Expires   time.Time `json:"expires,omitzero"`
+	Standing            // on Route
 }
 
 // Standing is how a message stands on a route.
@@ -88,20 +88,4 @@ type Standing struct {
 	Released bool `json:"released,omitempty"`
 	// Replay counts how often an operator has sent it again.
 	Replay int `json:"replay,omitempty"`
-}
-
-// Detail is everything about one message.
-type Detail struct {
-	Shard   int            `json:"shard"`
-	Seq     int64          `json:"seq"`
-	Message outbox.Message `json:"-"`
-	// InLog: it is still in the log, so it can be replayed.
-	InLog  bool            `json:"in_log"`
-	Routes []RouteStanding `json:"routes"`
-}
-
-// RouteStanding is how a message stands on one route.
-type RouteStanding struct {
-	Route string `json:"route"`
-	Standing
 }

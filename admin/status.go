@@ -6,12 +6,35 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
+// StatusOptions bound what a Status costs. The zero value is useful.
+type StatusOptions struct {
+	// CountUpTo is how many parked messages are counted at most of each state in
+	// each shard of a route. Default 100,000.
+	CountUpTo int
+	// LookBack is how many of the newest messages of each shard are looked
+	// through for topics that no route takes. Default 1000.
+	LookBack int
+}
+
+// Normal returns the options with defaults for what is zero. For stores.
+func (o StatusOptions) Normal() StatusOptions {
+	if o.CountUpTo <= 0 {
+		o.CountUpTo = 100_000
+	}
+	if o.LookBack <= 0 {
+		o.LookBack = 1000
+	}
+	return o
+}
+
 // Status tells how a store and its routes stand.
 type Status struct {
 	// At is when, by the database's clock.
 	At     time.Time     `json:"at"`
 	Shards int           `json:"shards"`
 	Routes []RouteStatus `json:"routes"`
+	// Relays are those that showed a sign of life lately.
+	Relays []RelayStatus `json:"relays"`
 	// Unrouted are topics of recent messages that no route takes.
 	Unrouted []Unrouted `json:"unrouted"`
 }
@@ -24,9 +47,12 @@ type RouteStatus struct {
 	Paused   bool      `json:"paused"`
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	PausedBy string    `json:"paused_by,omitempty"`
-	// Served: a relay has a lease on some shard of it.
-	Served bool          `json:"served"`
-	Shards []ShardStatus `json:"shards"`
+	// PausedNote is why.
+	PausedNote string `json:"paused_note,omitempty"`
+	// Orphaned: no relay has a lease on any shard of it, and none that shows a
+	// sign of life serves it.
+	Orphaned bool          `json:"orphaned"`
+	Shards   []ShardStatus `json:"shards"`
 	// Pending is about how many messages wait for their first outcome: numbers
 	// that no transaction used, and messages of other topics, count too.
 	Pending int64 `json:"pending"`
@@ -53,6 +79,15 @@ type ShardStatus struct {
 	Unsettled int64 `json:"unsettled"`
 }
 
+// RelayStatus is a relay at work.
+type RelayStatus struct {
+	Owner    string    `json:"owner"`
+	Routes   []string  `json:"routes"`
+	JoinedAt time.Time `json:"joined_at"`
+	// Expires is when it counts as gone unless it shows a sign of life.
+	Expires time.Time `json:"expires_at"`
+}
+
 // StateCount counts the parked messages of one state.
 type StateCount struct {
 	State outbox.State `json:"state"`
@@ -61,6 +96,17 @@ type StateCount struct {
 	AtLeast bool `json:"at_least,omitempty"`
 	// Oldest is when the one with the lowest number was enqueued.
 	Oldest time.Time `json:"oldest_at,omitzero"`
+}
+
+// Count returns how many messages of a state are parked, and whether that is
+// only a lower bound.
+func (r *RouteStatus) Count(s outbox.State) (n int64, atLeast bool) {
+	for _, c := range r.Parked {
+		if c.State == s {
+			return c.Count, c.AtLeast
+		}
+	}
+	return 0, false
 }
 
 // Unrouted is a topic that no route takes.
