@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -15,6 +16,29 @@ func keyOrderTests[Tx any]() []storeTest[Tx] {
 			lease := r.parkHead(5, retryHour)
 			r.quiet(lease)
 			r.closedKeys(r.acquire(), map[string]int{"k": 5})
+		}},
+		{name: "parked as pending a message spends no attempt, and its key waits", run: func(r *storeRig[Tx]) {
+			lease := r.parkHead(3, pendSoon)
+			head := r.expect(lease, "m1")
+			if d := head[0]; !d.Parked || d.State != outbox.StatePending || d.Attempts != 0 {
+				r.tb.Fatalf("it came as state %q, parked %v, %d attempts", d.State, d.Parked, d.Attempts)
+			}
+			r.settle(lease, pending(head[0], time.Hour))
+			r.quiet(lease)
+			fresh := r.acquireFrom(r.second())
+			r.closedKeys(fresh, map[string]int{"k": 3})
+			r.quiet(fresh)
+		}},
+		{name: "after a pending one the followers come in order", run: func(r *storeRig[Tx]) {
+			lease := r.parkHead(3, pendSoon)
+			r.settle(lease, sent(r.expect(lease, "m1")...)...)
+			got := r.expect(lease, "m2", "m3")
+			r.settle(lease, pending(got[0], time.Microsecond), blocked(got[1])[0])
+			r.settle(lease, retrying(r.expect(lease, "m2")[0], 0))
+			r.settle(lease, sent(r.expect(lease, "m2")...)...)
+			r.settle(lease, sent(r.expect(lease, "m3")...)...)
+			r.quiet(lease)
+			r.closedKeys(r.acquire(), nil)
 		}},
 		{name: "many followers, over pages", run: func(r *storeRig[Tx]) {
 			const n = 1300
@@ -152,6 +176,7 @@ func keyOrderTests[Tx any]() []storeTest[Tx] {
 // What parkHead does to the first message.
 func retryNow(d relay.Delivery) relay.Outcome  { return retrying(d, 0) }
 func retryHour(d relay.Delivery) relay.Outcome { return retrying(d, time.Hour) }
+func pendSoon(d relay.Delivery) relay.Outcome  { return pending(d, 5*time.Millisecond) }
 func failHead(d relay.Delivery) relay.Outcome  { return failed(d) }
 
 // parkHead enqueues m1 to mn of key "k", receives them, settles the first one

@@ -40,8 +40,8 @@ type modelMessage struct {
 	seq       int64 // 0 until it was received
 
 	// Only while it is parked:
-	state    outbox.State // retrying, blocked, failed or scheduled
-	due      bool         // a retry that is due
+	state    outbox.State // pending, retrying, blocked, failed or scheduled
+	due      bool         // pending or retrying, and due
 	attempts int
 
 	// With the present lease:
@@ -75,7 +75,7 @@ func (m *modelRun[Tx]) open(hold bool) {
 	closed := map[string]int{}
 	for _, x := range m.parked {
 		x.handed, x.returned = false, false
-		if x.key != "" && (x.state == outbox.StateRetrying || x.state == outbox.StateBlocked || m.closes(x)) {
+		if x.key != "" && (x.state == outbox.StateBlocked || m.closes(x)) {
 			closed[x.key]++
 		}
 	}
@@ -87,7 +87,7 @@ func (m *modelRun[Tx]) open(hold bool) {
 
 // closes reports whether a parked message keeps its followers waiting.
 func (m *modelRun[Tx]) closes(x *modelMessage) bool {
-	return x.key != "" && (x.state == outbox.StateRetrying || x.state == outbox.StateFailed && m.hold)
+	return x.key != "" && (x.state == outbox.StatePending || x.state == outbox.StateRetrying || x.state == outbox.StateFailed && m.hold)
 }
 
 // available is what may be handed out next: the next of the log, and parked
@@ -107,7 +107,7 @@ func (m *modelRun[Tx]) available() (next *modelMessage, parked []*modelMessage) 
 	for _, x := range m.parked {
 		switch {
 		case x.handed:
-		case x.state == outbox.StateRetrying && x.due:
+		case x.due:
 			parked = append(parked, x)
 		case x.state == outbox.StateBlocked && !shut[x.key] && !waits[x.key]:
 			waits[x.key] = true
@@ -218,6 +218,10 @@ func (m *modelRun[Tx]) draw(t *rapid.T, x *modelMessage) relay.Outcome {
 		return failed(x.delivery)
 	case 4:
 		return returned(x.delivery)[0]
+	case 5:
+		return pending(x.delivery, time.Microsecond)
+	case 6:
+		return pending(x.delivery, time.Hour)
 	}
 	return sent(x.delivery)[0]
 }
@@ -246,7 +250,7 @@ func (m *modelRun[Tx]) behind(x *modelMessage) bool {
 // record moves the message to where the outcome puts it.
 func (m *modelRun[Tx]) record(x *modelMessage, o relay.Outcome) {
 	m.out = without(m.out, x)
-	if o.State == outbox.StatePending {
+	if o.Returned() {
 		x.returned = true
 		return
 	}
@@ -261,7 +265,7 @@ func (m *modelRun[Tx]) record(x *modelMessage, o relay.Outcome) {
 		m.parked = append(m.parked, x)
 	}
 	x.state, x.handed, x.attempts = o.State, false, o.Attempts
-	x.due = o.State == outbox.StateRetrying && o.RetryAfter == 0
+	x.due = o.RetryAfter < time.Hour && (o.State == outbox.StateRetrying || o.State == outbox.StatePending)
 }
 
 // handOver closes the lease and takes the next one.
@@ -308,7 +312,7 @@ func (m *modelRun[Tx]) drainAll() {
 	}
 	m.quietFor(m.lease, 5*time.Millisecond)
 	for _, x := range m.parked {
-		if x.state == outbox.StateRetrying && x.due || x.state == outbox.StateBlocked && !slices.ContainsFunc(m.parked, func(y *modelMessage) bool { return y.key == x.key && m.closes(y) }) {
+		if x.due || x.state == outbox.StateBlocked && !slices.ContainsFunc(m.parked, func(y *modelMessage) bool { return y.key == x.key && m.closes(y) }) {
 			m.t.Fatalf("%s of key %q is stuck as %s", x.name, x.key, x.state)
 		}
 	}

@@ -275,5 +275,10 @@ func as(state outbox.State, ds ...relay.Delivery) []relay.Outcome {
 	return out
 }
 
+// pending parks without an attempt.
+func pending(d relay.Delivery, after time.Duration) relay.Outcome {
+	return relay.Outcome{Delivery: d, State: outbox.StatePending, Attempts: d.Attempts, RetryAfter: after, Error: "its destination is away"}
+}
+
 func blocked(ds ...relay.Delivery) []relay.Outcome  { return as(outbox.StateBlocked, ds...) }
 func returned(ds ...relay.Delivery) []relay.Outcome { return as(outbox.StatePending, ds...) }

@@ -117,13 +117,13 @@ func (s *session) sent(it *item, brokerID string) {
 }
 
 // refused ends an item that was not sent and whose outcome decides about its
-// followers: retrying, failed or expired.
+// followers: retrying, parked as pending, failed or expired.
 func (s *session) refused(it *item, o Outcome) {
 	s.record(it, o)
 	if !it.gated {
 		return
 	}
-	if !s.inTheWay(o.State) {
+	if !s.inTheWay(&o) {
 		// The followers go on once this is committed.
 		s.releases = append(s.releases, it)
 		s.hurry = true
@@ -143,17 +143,23 @@ func (s *session) block(it *item) {
 	s.record(it, Outcome{State: outbox.StateBlocked, Attempts: it.delivery.Attempts})
 }
 
-// inTheWay reports whether a message parked in this state keeps its key closed.
-func (s *session) inTheWay(state outbox.State) bool {
-	return state == outbox.StateRetrying || state == outbox.StateBlocked ||
-		state == outbox.StateFailed && s.r.OnFailure == Hold
+// inTheWay reports whether a message with this outcome keeps its key closed.
+func (s *session) inTheWay(o *Outcome) bool {
+	switch o.State {
+	case outbox.StateRetrying, outbox.StateBlocked:
+		return true
+	case outbox.StatePending:
+		return !o.Returned()
+	default:
+		return o.State == outbox.StateFailed && s.r.OnFailure == Hold
+	}
 }
 
 // record notes an outcome, for the next Settle, and what it does to the key.
 func (s *session) record(it *item, o Outcome) {
 	if it.key != "" {
 		switch {
-		case s.inTheWay(o.State):
+		case s.inTheWay(&o):
 			s.close(it, o.State)
 		case it.counted:
 			s.reopen(it.key)

@@ -39,11 +39,11 @@ type Source interface {
 	// their number; late ones (a transaction that committed after later
 	// numbers were handed out) come before any newer message that their key
 	// could have. Parked messages come when they are due, in their key's
-	// order: once a message is settled as Retrying (or, under Hold, Failed),
+	// order: once a message is settled as Retrying or parked as Pending (or, under Hold, Failed),
 	// the blocked ones behind it are due no more, though they may have been. A
 	// scheduled message comes when it is due, whatever is parked of its key.
 	// Nothing is handed out twice by one Lease, unless it was settled as
-	// Retrying, Blocked or Scheduled and has come due. The slice is the
+	// Retrying, Pending, Blocked or Scheduled and has come due. The slice is the
 	// caller's.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Settle records outcomes in one transaction and extends the lease; with
@@ -59,8 +59,8 @@ type Source interface {
 type Lease interface {
 	Source
 	// ClosedKeys are the keys that had parked messages in their way when the
-	// lease was taken, with the number of those messages: retrying, blocked
-	// and, under Hold, failed ones. Not to be changed.
+	// lease was taken, with the number of those messages: retrying, pending,
+	// blocked and, under Hold, failed ones. Not to be changed.
 	ClosedKeys() map[string]int
 	// Deadline is when the lease ends, on this process's clock, counted from
 	// before the last successful renewal was sent. Publish nothing after it.
@@ -89,15 +89,22 @@ type Outcome struct {
 	Delivery Delivery
 	// State is one of: Sent; Retrying (due again after RetryAfter); Failed;
 	// Blocked (an earlier message of its key is parked, or was in this same
-	// call); Scheduled; Expired; Pending (returned: nothing is recorded, and
-	// this lease does not hand it out again).
+	// call); Scheduled; Expired; Pending with a RetryAfter (it waits, like a
+	// retrying one, until its destination may be back); Pending without one
+	// (returned: nothing is recorded, and this lease does not hand it out
+	// again).
 	State outbox.State
 	// Attempts spent by now, this one included.
 	Attempts int
-	// RetryAfter counts from the settling, on the database's clock.
+	// RetryAfter counts from the settling, on the database's clock. Of Pending
+	// it is more than 0 if the message is to be parked.
 	RetryAfter time.Duration
 	// Error is the reason, for people. Empty for Sent.
 	Error string
 	// BrokerID is what the broker called it, for Sent.
 	BrokerID string
 }
+
+// Returned reports whether the outcome only gives the delivery back: nothing is
+// recorded.
+func (o *Outcome) Returned() bool { return o.State == outbox.StatePending && o.RetryAfter <= 0 }

@@ -28,7 +28,7 @@ type parked struct {
 // line is what is parked under one key.
 type line struct {
 	blocked          []*parked // by arrival
-	retrying, failed int
+	retrying, failed int       // retrying: or pending
 }
 
 // closed is the number of messages that stand in the way of new ones.
@@ -55,7 +55,7 @@ func (c *cursor) park(p *parked, state outbox.State, due time.Time) {
 	c.parked[p.seq] = p
 	if l := c.line(p.message.Key); l != nil {
 		switch state {
-		case outbox.StateRetrying:
+		case outbox.StateRetrying, outbox.StatePending:
 			l.retrying++
 		case outbox.StateFailed:
 			l.failed++
@@ -89,7 +89,7 @@ func (c *cursor) unlink(p *parked) {
 		return
 	}
 	switch p.state {
-	case outbox.StateRetrying:
+	case outbox.StateRetrying, outbox.StatePending:
 		l.retrying--
 	case outbox.StateFailed:
 		l.failed--

@@ -32,7 +32,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	run := run{first: 1} // of numbers that leave the unsettled set together
 	for i := range outcomes {
 		o := &outcomes[i]
-		if o.State == outbox.StatePending {
+		if o.Returned() {
 			continue
 		}
 		d := &o.Delivery
@@ -98,7 +98,7 @@ func (l *lease) apply(o *relay.Outcome, now time.Time) {
 	switch o.State {
 	case outbox.StateSent:
 		c.remove(p)
-	case outbox.StateRetrying:
+	case outbox.StateRetrying, outbox.StatePending:
 		c.park(p, o.State, now.Add(o.RetryAfter))
 	case outbox.StateScheduled:
 		c.park(p, o.State, p.message.NotBefore)

@@ -47,7 +47,7 @@ const (
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
 	loadGapsSQL   = `SELECT id, numbers::text FROM {s}.gap WHERE route = $1 AND shard = $2`
 	loadClosedSQL = `SELECT key, count(*) FROM {s}.parked WHERE route = $1 AND shard = $2 AND key <> ''
-		AND (state IN ('retrying', 'blocked') OR $3 AND state = 'failed') GROUP BY key`
+		AND (state IN ('retrying', 'pending', 'blocked') OR $3 AND state = 'failed') GROUP BY key`
 
 	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity', token = gen_random_uuid() WHERE route = $1 AND shard = $2 AND token = $3`
 	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3`

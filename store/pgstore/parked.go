@@ -22,7 +22,7 @@ const (
 	parkFromLogSQL = `INSERT INTO {s}.parked AS p (route, shard, seq, state, due_at, attempts, error, key, id, topic,
 			created_at, not_before, expires, type, content_type, headers, payload)
 		SELECT $1, $2, o.seq, o.state,
-			CASE o.state WHEN 'retrying' THEN clock_timestamp() + o.delay * interval '1 microsecond' WHEN 'scheduled' THEN l.not_before END,
+			CASE WHEN o.state IN ('retrying', 'pending') THEN clock_timestamp() + o.delay * interval '1 microsecond' WHEN o.state = 'scheduled' THEN l.not_before END,
 			o.attempts, o.error, l.key, l.id, l.topic, l.created_at, l.not_before, l.expires, l.type, l.content_type,
 			CASE WHEN o.state <> 'blocked' THEN l.headers END, CASE WHEN o.state <> 'blocked' THEN l.payload END
 		FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[]) WITH ORDINALITY AS o (seq, state, delay, attempts, error, ord)
@@ -38,7 +38,7 @@ const (
 			FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::integer[], $7::text[]) WITH ORDINALITY AS u (seq, state, delay, attempts, error, ord)
 			ORDER BY u.ord)
 		UPDATE {s}.parked AS p SET state = o.state,
-			due_at = CASE o.state WHEN 'retrying' THEN clock_timestamp() + o.delay * interval '1 microsecond' WHEN 'scheduled' THEN p.not_before END,
+			due_at = CASE WHEN o.state IN ('retrying', 'pending') THEN clock_timestamp() + o.delay * interval '1 microsecond' WHEN o.state = 'scheduled' THEN p.not_before END,
 			attempts = o.attempts,
 			error = CASE WHEN o.state = 'blocked' THEN p.error ELSE o.error END,
 			arrival = CASE WHEN p.state = 'scheduled' AND o.state = 'blocked' THEN o.place ELSE p.arrival END,
@@ -56,7 +56,7 @@ const (
 		FROM unnest($3::text[]) AS k (key)
 		WHERE p.route = $1 AND p.shard = $2 AND p.key = k.key AND p.state = 'blocked' AND p.due_at IS NOT NULL
 			AND EXISTS (SELECT FROM {s}.parked AS h WHERE h.route = $1 AND h.shard = $2 AND h.key = k.key
-				AND (h.state = 'retrying' OR $4 AND h.state = 'failed'))`
+				AND (h.state IN ('retrying', 'pending') OR $4 AND h.state = 'failed'))`
 
 	// Of each key that nothing closes any more, the first blocked messages
 	// become due at once.
@@ -68,7 +68,7 @@ const (
 			ORDER BY b.arrival LIMIT $5) AS next
 		WHERE p.route = $1 AND p.shard = $2 AND p.seq = next.seq AND p.due_at IS NULL
 			AND NOT EXISTS (SELECT FROM {s}.parked AS h WHERE h.route = $1 AND h.shard = $2 AND h.key = k.key
-				AND (h.state = 'retrying' OR $4 AND h.state = 'failed'))`
+				AND (h.state IN ('retrying', 'pending') OR $4 AND h.state = 'failed'))`
 
 	// statement_timestamp() does not change within a statement, so the index can
 	// use it; each row of the log is looked up by its number. Blocked messages

@@ -163,7 +163,7 @@ func parkingOf(outcomes []relay.Outcome) *parking {
 		o := &outcomes[i]
 		d := &o.Delivery
 		switch {
-		case o.State == outbox.StatePending, o.State == outbox.StateSent && !d.Parked:
+		case o.Returned(), o.State == outbox.StateSent && !d.Parked:
 			continue
 		case o.State == outbox.StateSent:
 			p.gone = append(p.gone, d.Seq)

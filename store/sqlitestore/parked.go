@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// A key is closed while a retrying row of it is parked (under hold also a failed
+// A key is closed while a retrying or pending row of it is parked (under hold also a failed
 // one). Its blocked followers have no due time then. Once it opens, the earliest
 // of them get one, a page at a time: that is all that promotion is.
 
@@ -19,7 +19,7 @@ const (
 	// closing is the condition that a row keeps its key closed. ?4 is the state
 	// that does so besides retrying: failed under hold, otherwise retrying again.
 	sqlKeyClosed = `SELECT EXISTS (SELECT 1 FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state IN ('retrying', ?4))`
+	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state IN ('retrying', 'pending', ?4))`
 	// sqlDemote takes the due time from followers that were promoted.
 	sqlDemote = `UPDATE postrider_parked SET due = NULL
 	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' AND due IS NOT NULL`
@@ -34,7 +34,7 @@ const (
 	sqlBlockedKeys = `SELECT DISTINCT key FROM postrider_parked WHERE route = ?1 AND shard = ?2 AND state = 'blocked'`
 	// sqlClosedKeys counts what is in the way of each key. ?3 as ?4 above.
 	sqlClosedKeys = `SELECT key, count(*) FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key <> '' AND state IN ('retrying', 'blocked', ?3) GROUP BY key`
+	WHERE route = ?1 AND shard = ?2 AND key <> '' AND state IN ('retrying', 'pending', 'blocked', ?3) GROUP BY key`
 )
 
 // closingState is the state that closes a key besides retrying.

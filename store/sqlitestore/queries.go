@@ -33,7 +33,7 @@ const (
 	// ?1 route, ?2 shard, ?3 number, ?4 state, ?5 retry after, ?6 attempts, ?7 error.
 	textPark = `INSERT INTO postrider_parked (route, shard, seq, key, state, due, attempts, error, changed_at,
 		id, topic, type, payload, content_type, headers, not_before, expires, created_at)
-	SELECT ?1, ?2, seq, key, ?4, CASE ?4 WHEN 'retrying' THEN {now} + ?5 WHEN 'scheduled' THEN not_before END, ?6, ?7, {now},
+	SELECT ?1, ?2, seq, key, ?4, CASE ?4 WHEN 'retrying' THEN {now} + ?5 WHEN 'pending' THEN {now} + ?5 WHEN 'scheduled' THEN not_before END, ?6, ?7, {now},
 		id, topic, type, payload, content_type, headers, not_before, expires, created_at
 	FROM {log} WHERE seq = ?3`
 

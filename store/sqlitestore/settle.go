@@ -24,7 +24,7 @@ const (
 	sqlRepark = `UPDATE postrider_parked SET
 		arrival = CASE WHEN state = 'scheduled' AND ?4 = 'blocked' THEN (SELECT max(arrival) + 1 FROM postrider_parked) ELSE arrival END,
 		state = ?4,
-		due = CASE ?4 WHEN 'retrying' THEN ` + sqlNow + ` + ?5 WHEN 'scheduled' THEN not_before END,
+		due = CASE ?4 WHEN 'retrying' THEN ` + sqlNow + ` + ?5 WHEN 'pending' THEN ` + sqlNow + ` + ?5 WHEN 'scheduled' THEN not_before END,
 		attempts = ?6, error = ?7, changed_at = ` + sqlNow + `
 	WHERE route = ?1 AND shard = ?2 AND seq = ?3`
 )
@@ -54,7 +54,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	l.settles++
 	for _, o := range outcomes {
 		switch {
-		case o.State == outbox.StatePending:
+		case o.Returned():
 		case o.Delivery.Parked:
 			delete(l.out, o.Delivery.Seq)
 		default:
@@ -82,7 +82,7 @@ func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome
 	pos, unsettled := l.pos, l.unsettled.Clone()
 	l.mu.Unlock()
 	for _, o := range outcomes {
-		if !o.Delivery.Parked && o.State != outbox.StatePending {
+		if !o.Delivery.Parked && !o.Returned() {
 			unsettled.Remove(o.Delivery.Seq, o.Delivery.Seq)
 		}
 	}
@@ -133,7 +133,7 @@ func (l *lease) recordOne(ctx context.Context, tx *sql.Tx, o relay.Outcome) (cha
 	route, shard := l.claim.Route, l.claim.Shard
 	after := o.RetryAfter.Microseconds()
 	switch {
-	case o.State == outbox.StatePending, o.State == outbox.StateSent && !d.Parked:
+	case o.Returned(), o.State == outbox.StateSent && !d.Parked:
 		return false, nil
 	case o.State == outbox.StateSent:
 		return true, exec(sqlUnpark, route, shard, d.Seq)

@@ -77,7 +77,7 @@ CREATE TABLE {{.Schema}}.parked (
 	shard        integer     NOT NULL,
 	seq          bigint      NOT NULL,
 	arrival      bigint      NOT NULL DEFAULT nextval('{{.SchemaLiteral}}.parked_arrival_seq'::pg_catalog.regclass),
-	state        text        NOT NULL CHECK (state IN ('retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
+	state        text        NOT NULL CHECK (state IN ('pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
 	due_at       timestamptz,
 	attempts     integer     NOT NULL DEFAULT 0,
 	error        text        NOT NULL DEFAULT '',
@@ -97,7 +97,7 @@ CREATE TABLE {{.Schema}}.parked (
 );
 ALTER SEQUENCE {{.Schema}}.parked_arrival_seq OWNED BY {{.Schema}}.parked.arrival;
 CREATE INDEX parked_due ON {{.Schema}}.parked (route, shard, due_at, arrival) WHERE due_at IS NOT NULL;
-CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('retrying', 'blocked', 'failed');
+CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('pending', 'retrying', 'blocked', 'failed');
 -- For operators: how many there are of each state, and which; and by the message's id.
 CREATE INDEX parked_state ON {{.Schema}}.parked (route, state, shard, seq);
 CREATE INDEX parked_id ON {{.Schema}}.parked (id);
@@ -180,7 +180,7 @@ WHERE p.shard = {{$shard}} AND NOT EXISTS (SELECT FROM {{$.Schema}}.log_{{$shard
 -- bytes of SHA-256 of the key in UTF-8, without the sign bit, modulo the number
 -- of shards. An empty key promises no order and takes any shard.
 CREATE FUNCTION {{.Schema}}.shard_of(key text) RETURNS integer
-LANGUAGE sql VOLATILE PARALLEL SAFE
+LANGUAGE sql VOLATILE
 RETURN CASE WHEN key = '' THEN pg_catalog.floor(pg_catalog.random() * {{len .Shards}})::integer
 	ELSE (SELECT (((pg_catalog.get_byte(h, 0) & 127) << 24) + (pg_catalog.get_byte(h, 1) << 16) + (pg_catalog.get_byte(h, 2) << 8) + pg_catalog.get_byte(h, 3)) % {{len .Shards}}
 		FROM pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8')) AS h) END;

@@ -25,7 +25,7 @@ CREATE TABLE postrider_parked (
 	shard        INTEGER NOT NULL,
 	seq          INTEGER NOT NULL,
 	key          TEXT    NOT NULL,
-	state        TEXT    NOT NULL CHECK (state IN ('retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
+	state        TEXT    NOT NULL CHECK (state IN ('pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
 	due          INTEGER,             -- handed out from then on; NULL: not by itself
 	attempts     INTEGER NOT NULL,
 	error        TEXT    NOT NULL,
