@@ -40,6 +40,8 @@ type Harness[Tx any] struct {
 	// ConcurrentWriters: several transactions can have enqueued and be open at
 	// the same time, and commit in any order.
 	ConcurrentWriters bool
+	// SetPaused pauses a route, or resumes it, as an operator does. For Sharing.
+	SetPaused func(ctx context.Context, route string, paused bool) error
 	// Now is the time by the clock that the store goes by.
 	Now func(ctx context.Context) (time.Time, error)
 }

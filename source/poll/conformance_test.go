@@ -20,9 +20,12 @@ import (
 	"github.com/postrider/postrider/store/pgstore"
 )
 
-func TestStoreWithPgx(t *testing.T) {
-	pool := open(t)
-	conformance.Store(t, func(t testing.TB, shards int) conformance.Harness[pgx.Tx] {
+func TestStoreWithPgx(t *testing.T) { conformance.Store(t, pgxHarness(open(t))) }
+
+func TestSharing(t *testing.T) { conformance.Sharing(t, pgxHarness(open(t))) }
+
+func pgxHarness(pool *pgxpool.Pool) conformance.Factory[pgx.Tx] {
+	return func(t testing.TB, shards int) conformance.Harness[pgx.Tx] {
 		h := harness[pgx.Tx](t, pool, shards)
 		h.Inserter = pgstore.Pgx{Schema: schemaOf(t)}
 		h.Begin = pool.Begin
@@ -37,7 +40,7 @@ func TestStoreWithPgx(t *testing.T) {
 			return err
 		}
 		return h
-	})
+	}
 }
 
 func TestStoreWithDatabaseSQL(t *testing.T) {
@@ -95,6 +98,11 @@ func harness[Tx any](t testing.TB, pool *pgxpool.Pool, shards int) conformance.H
 		Store:             store(),
 		Second:            func(testing.TB) relay.Store { return store() },
 		ConcurrentWriters: true,
+		SetPaused: func(ctx context.Context, route string, paused bool) error {
+			_, err := pool.Exec(ctx, `INSERT INTO `+schema.Table("route")+` (name, paused_at) VALUES ($1, CASE WHEN $2 THEN now() END)
+				ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, route, paused)
+			return err
+		},
 		Now: func(ctx context.Context) (now time.Time, err error) {
 			err = pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now)
 			return now, err

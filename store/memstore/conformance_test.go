@@ -12,8 +12,9 @@ import (
 	"github.com/postrider/postrider/store/memstore"
 )
 
-func TestStoreConforms(t *testing.T) { conformance.Store(t, harness) }
-func TestInboxConforms(t *testing.T) { conformance.Inbox(t, inboxHarness) }
+func TestStoreConforms(t *testing.T)   { conformance.Store(t, harness) }
+func TestSharingConforms(t *testing.T) { conformance.Sharing(t, harness) }
+func TestInboxConforms(t *testing.T)   { conformance.Inbox(t, inboxHarness) }
 
 func harness(_ testing.TB, shards int) conformance.Harness[*memstore.Tx] {
 	s := memstore.New(memstore.Options{Shards: shards})
@@ -23,6 +24,10 @@ func harness(_ testing.TB, shards int) conformance.Harness[*memstore.Tx] {
 		Commit:   func(_ context.Context, tx *memstore.Tx) error { return tx.Commit() },
 		Rollback: func(_ context.Context, tx *memstore.Tx) error { return tx.Rollback() },
 		Now:      func(context.Context) (time.Time, error) { return time.Now(), nil },
+		SetPaused: func(_ context.Context, route string, paused bool) error {
+			s.SetPaused(route, paused)
+			return nil
+		},
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 
 func TestStore(t *testing.T) { conformance.Store(t, harness) }
 
+func TestSharing(t *testing.T) { conformance.Sharing(t, harness) }
+
 func TestInbox(t *testing.T) { conformance.Inbox(t, inboxHarness) }
 
 // open opens a store for the length of a test.
@@ -49,6 +51,11 @@ func harness(t testing.TB, shards int) conformance.Harness[*sql.Tx] {
 		},
 		RollbackTo: func(ctx context.Context, tx *sql.Tx, name string) error {
 			_, err := tx.ExecContext(ctx, "ROLLBACK TO "+name)
+			return err
+		},
+		SetPaused: func(ctx context.Context, route string, paused bool) error {
+			_, err := s.DB().ExecContext(ctx, `INSERT INTO postrider_route (name, paused_at) VALUES (?1, iif(?2, 1, NULL))
+				ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, route, paused)
 			return err
 		},
 		Now: func(ctx context.Context) (time.Time, error) {
