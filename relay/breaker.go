@@ -1,8 +1,11 @@
 package relay
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postrider/postrider/outbox"
 )
 
 const (
@@ -10,14 +13,14 @@ const (
 	probeMax     = 10 * time.Second
 )
 
-// breaker stops a route from publishing while its broker is away. While it is
-// open one message at a time probes whether the broker is back, with growing
+// breaker stops the publishing to a destination that is away. While it is open
+// one message at a time probes whether the destination is back, with growing
 // waits between. The route's mutex guards it.
 type breaker struct {
 	open  bool
 	since time.Time
 	alarm bool
-	// certain: the broker is away for sure. Otherwise messages of one call have
+	// certain: the destination is away for sure. Otherwise messages of one call have
 	// timed out, and another message will show whose fault it is.
 	certain  bool
 	wait     time.Duration
@@ -74,12 +77,17 @@ type suspect struct {
 	alone bool // nothing else was in the call
 }
 
-// takeProbe returns the one message that is to find out whether the broker is
-// back, if it is time: rather one that is not under suspicion.
-func (r *route) takeProbe(now time.Time) *batch {
-	b := &r.breaker
+// wanted reports whether the open breaker could use a message now.
+func (b *breaker) wanted(now time.Time) bool {
+	return !b.certain && !b.checking || !b.probing && !now.Before(b.probeAt)
+}
+
+// takeProbe returns the one message that is to find out whether the destination
+// is back, if it is time: rather one that is not under suspicion.
+func (d *destination) takeProbe(now time.Time) *batch {
+	b := &d.breaker
 	if !b.certain && !b.checking {
-		if probe := r.pickProbe(now, ready); probe != nil {
+		if probe := d.pickProbe(now, ready); probe != nil {
 			b.checking = true
 			return probe
 		}
@@ -87,8 +95,12 @@ func (r *route) takeProbe(now time.Time) *batch {
 	if b.probing || now.Before(b.probeAt) {
 		return nil
 	}
-	for _, from := range []func(*session, time.Time) []*item{ready, solo, suspected} {
-		if probe := r.pickProbe(now, from); probe != nil {
+	if d.name != "" && d.r.probing >= mostCalls/4 {
+		b.schedule(now, d.wake)
+		return nil
+	}
+	for _, from := range []func(*outlet, time.Time) []*item{ready, solo, suspected} {
+		if probe := d.pickProbe(now, from); probe != nil {
 			b.probing = true
 			return probe
 		}
@@ -96,79 +108,96 @@ func (r *route) takeProbe(now time.Time) *batch {
 	return nil
 }
 
-func (r *route) pickProbe(now time.Time, from func(*session, time.Time) []*item) *batch {
-	for range r.sessions {
-		s := r.nextSession()
-		if !s.mayPublish(now) {
+func (d *destination) pickProbe(now time.Time, from func(*outlet, time.Time) []*item) *batch {
+	for range d.outlets {
+		o := d.nextOutlet()
+		if !o.s.mayPublish(now) {
+			o.s.late = true
 			continue
 		}
-		if items := from(s, now); len(items) > 0 {
-			return r.newBatch(s, items, batch{probe: true})
+		if items := from(o, now); len(items) > 0 {
+			return d.r.newBatch(o, items, batch{probe: true})
 		}
 	}
 	return nil
 }
 
-func ready(s *session, now time.Time) []*item { return s.pull(&s.ready, 1, now) }
-func solo(s *session, now time.Time) []*item  { return s.pull(&s.solo, 1, now) }
-func suspected(s *session, _ time.Time) []*item {
-	if len(s.suspects) == 0 {
-		return nil
+func ready(o *outlet, now time.Time) []*item   { return o.pull(1, 0, now) }
+func solo(o *outlet, now time.Time) []*item    { return o.pullSolo(now) }
+func suspected(o *outlet, _ time.Time) []*item { return o.pullSuspect() }
+
+// trip opens the breaker.
+func (d *destination) trip(err error, certain bool, now time.Time) {
+	d.err = err
+	if d.r.relay.publishing.Err() != nil {
+		return
 	}
-	it := s.suspects[0].item
-	s.suspects = s.suspects[1:]
-	return []*item{it}
+	if d.breaker.trip(now, certain, d.wake) {
+		d.logger().Warn("broker unavailable, messages are kept", "alarm", outbox.IsAlarm(err), "error", describe(err))
+		d.noteStuck()
+	}
+	d.enqueue()
 }
 
 // available closes the breaker after a probe got through. What timed out
 // before did so by its own fault, then: alone it spends an attempt, in company
 // it is tried alone.
-func (r *route) available(now time.Time) {
-	r.log.Info("broker available again", "down", now.Sub(r.breaker.since))
-	r.breaker.reset()
-	for _, s := range r.sessions {
-		suspects := s.suspects
-		s.suspects = nil
+func (d *destination) available(now time.Time) {
+	d.logger().Info("broker available again", "down", now.Sub(d.breaker.since))
+	d.breaker.reset()
+	d.err = nil
+	d.noteStuck()
+	for _, o := range d.outlets {
+		suspects := o.suspects
+		o.suspects = nil
 		for _, x := range suspects {
 			if x.alone {
-				r.retry(s, x.item, x.err)
+				d.r.retry(o.s, x.item, x.err)
 			} else {
-				s.solo.push(x.item)
+				o.single(x.item)
 			}
 		}
-		s.kick()
+		o.s.kick()
 	}
-	r.work.Broadcast()
+	d.enqueue()
 }
 
 // absolve clears all suspects: messages of different calls got no answer, so
-// it is the broker that is away.
-func (r *route) absolve() {
-	r.breaker.certain = true
-	for _, s := range r.sessions {
-		items := make([]*item, len(s.suspects))
-		for i, x := range s.suspects {
+// it is the destination that is away.
+func (d *destination) absolve() {
+	d.breaker.certain = true
+	for _, o := range d.outlets {
+		items := make([]*item, len(o.suspects))
+		for i, x := range o.suspects {
 			items[i] = x.item
 		}
-		s.suspects = nil
-		s.ready.unpop(items)
+		o.suspects = nil
+		o.unpop(items)
 	}
 }
 
 // suspects is how many there are.
-func (r *route) suspects() int {
+func (d *destination) suspects() int {
 	n := 0
-	for _, s := range r.sessions {
-		n += len(s.suspects)
+	for _, o := range d.outlets {
+		n += len(o.suspects)
 	}
 	return n
 }
 
-// wakeAll lets every idle worker look again.
-func (r *route) wakeAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.work.Broadcast()
+// wake gives the destination its turn, for a probe.
+func (d *destination) wake() {
+	d.r.mu.Lock()
+	defer d.r.mu.Unlock()
+	d.enqueue()
+	d.r.rouse()
+}
+
+func (d *destination) logger() *slog.Logger {
+	if d.name == "" {
+		return d.r.log
+	}
+	return d.r.log.With("destination", describeName(d.name))
 }
 
 // jittered gives or takes a fifth, so that many waiters spread out.

@@ -17,6 +17,7 @@ const (
 	DefaultLease            = 15 * time.Second
 	DefaultInFlightMessages = 10_000
 	DefaultInFlightBytes    = 64 << 20
+	DefaultParkedPending    = 100_000
 	DefaultConcurrency      = 8
 	DefaultMaxAttempts      = 10
 	DefaultRetryInitial     = time.Second
@@ -68,16 +69,22 @@ type Config struct {
 	Limits Limits
 }
 
-// Limits bound the messages in hand: received, and not settled yet. Every
-// route gets an equal part of them, so that one whose destination is away
-// cannot starve the others.
+// Limits bound the messages in hand, received and not settled yet, and those
+// that are parked because of a destination. Every route gets an equal part of
+// them, so that one cannot starve the others.
 type Limits struct {
 	// InFlightMessages, over all routes. Default DefaultInFlightMessages.
 	InFlightMessages int
-	// InFlightBytes, over all routes, of payloads, headers and keys. It can be
-	// exceeded by one page per shard when messages suddenly grow. Default
-	// DefaultInFlightBytes.
+	// InFlightBytes, over all routes, of payloads, headers and keys. When
+	// messages suddenly grow it can be exceeded by one page for each shard,
+	// which a store ends at about PageBytes. Default DefaultInFlightBytes.
 	InFlightBytes int64
+	// ParkedPending, over all routes, bounds the messages that are parked as
+	// pending, because one of a route's several destinations is away or cannot
+	// keep up, and those of their keys behind them. A route that reaches its
+	// part reads no more until that destination is back, which delays the
+	// others too: Stats and the log tell. Default DefaultParkedPending.
+	ParkedPending int
 }
 
 // Route sends the messages of some topics to one publisher.
@@ -100,7 +107,8 @@ type Route struct {
 	// Rate is the most messages per second that this relay publishes on the
 	// route. 0: unlimited.
 	Rate float64
-	// Concurrency is how many Publish calls run at the same time. Default
+	// Concurrency is how many Publish calls run at the same time, for each of
+	// the destinations that the publisher tells apart. Default
 	// DefaultConcurrency.
 	Concurrency int
 	// PublishTimeout bounds one Publish call; must be shorter than the lease.
@@ -156,11 +164,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Drain < 0 {
 		wrong("drain %v is negative", c.Drain)
 	}
-	if c.Limits.InFlightMessages < 0 || c.Limits.InFlightBytes < 0 {
-		wrong("limits: %d messages and %d bytes in flight: neither may be negative", c.Limits.InFlightMessages, c.Limits.InFlightBytes)
+	if c.Limits.InFlightMessages < 0 || c.Limits.InFlightBytes < 0 || c.Limits.ParkedPending < 0 {
+		wrong("limits: %d messages and %d bytes in flight, %d parked: none may be negative",
+			c.Limits.InFlightMessages, c.Limits.InFlightBytes, c.Limits.ParkedPending)
 	}
 	orDefault(&c.Limits.InFlightMessages, DefaultInFlightMessages)
 	orDefault(&c.Limits.InFlightBytes, DefaultInFlightBytes)
+	orDefault(&c.Limits.ParkedPending, DefaultParkedPending)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -25,6 +25,8 @@ type closedKey struct {
 	// Receive call stale the store may have handed out what is parked behind
 	// it: that has to wait again.
 	refused, stale int64
+	// away, if set, is the destination for which a message of the key waits.
+	away *destination
 }
 
 // admit takes a page of deliveries in and returns its size in bytes.
@@ -66,7 +68,7 @@ func (s *session) place(it *item) {
 	case s.takeAcknowledged(d):
 		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
 	case it.key == "":
-		s.ready.push(it)
+		s.offer(it)
 	case s.mustWait(it):
 		s.block(it)
 	default:
@@ -89,7 +91,7 @@ func (s *session) place(it *item) {
 func (s *session) lead(it *item) {
 	it.gated = true
 	s.heads[it.key] = it
-	s.ready.push(it)
+	s.offer(it)
 }
 
 // advance lets the follower of a head go on.
@@ -181,6 +183,7 @@ func (s *session) record(it *item, o Outcome) {
 	if it.delivery.Parked || o.State != outbox.StateSent {
 		s.hurry = true
 	}
+	s.tally(it, &o)
 	o.Delivery = *it.delivery
 	*it.delivery = Delivery{} // the page may live on
 	it.page.left--

@@ -14,7 +14,7 @@ import (
 
 // publish sends a batch and deals with the results.
 func (r *route) publish(b *batch) {
-	s := b.session
+	s, d := b.outlet.s, b.outlet.to
 	msgs := make([]outbox.Message, len(b.items))
 	for i, it := range b.items {
 		msgs[i] = it.delivery.Message
@@ -22,12 +22,12 @@ func (r *route) publish(b *batch) {
 	if r.limiter != nil && !b.probe {
 		ok := r.waitForRate(s.ctx, len(msgs))
 		r.mu.Lock()
-		if !ok || r.breaker.open || !s.mayPublish(time.Now()) {
+		if !ok || d.breaker.open || !s.mayPublish(time.Now()) {
 			r.putBack(b)
 			r.mu.Unlock()
 			return
 		}
-		b.deadline, b.passes = s.deadline, r.passes
+		b.deadline, b.passes = s.deadline, d.passes
 		r.mu.Unlock()
 	}
 	timeout := r.publishTime(b.deadline, time.Now())
@@ -81,11 +81,11 @@ func (r *route) call(ctx context.Context, msgs []outbox.Message) (results []outb
 // judge gives each message of a batch what its result calls for. late tells
 // that the call's time was up. The caller holds mu.
 func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Time) {
-	s := b.session
+	o, s, d := b.outlet, b.outlet.s, b.outlet.to
 	if b.solo {
-		s.soloing--
+		d.soloing--
 	}
-	if b.openings != r.breaker.openings || !r.breaker.open {
+	if b.openings != d.breaker.openings || !d.breaker.open {
 		b.probe = false // the breaker it was to probe for is closed
 	}
 	var away, silent []*item // no answer for a reason of the broker's; no answer in time
@@ -93,14 +93,14 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 	for i, it := range b.items {
 		err := results[i].Err
 		if err == nil {
-			r.passes++
+			d.passes++
 			s.sent(it, results[i].BrokerID)
 			continue
 		}
 		r.stats.noteError(err, now)
 		switch outbox.ClassOf(err) {
 		case outbox.ClassPermanent:
-			r.passes++
+			d.passes++
 			r.fail(s, it, err)
 		case outbox.ClassUnavailable:
 			r.stats.Unavailable++
@@ -115,17 +115,17 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 				away, awayErr = append(away, it), err
 			}
 			if outbox.IsAlarm(err) {
-				r.breaker.alarm = true
+				d.breaker.alarm = true
 			}
 		default:
-			r.passes++
+			d.passes++
 			r.retry(s, it, err)
 		}
 	}
 	switch {
 	case len(away)+len(silent) == 0:
 		if b.probe {
-			r.available(now)
+			d.available(now)
 		}
 		return
 	case b.probe:
@@ -136,55 +136,49 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 		r.silence(b, silent, silentErr, now)
 	}
 	if len(away) > 0 {
-		s.ready.unpop(away)
-		r.trip(awayErr, true, now)
+		o.unpop(away)
+		d.trip(awayErr, true, now)
 	}
 }
 
 // silence deals with messages that got no answer in time.
 func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
-	s := b.session
+	o, d := b.outlet, b.outlet.to
 	alone := len(b.items) == 1
-	if r.passes != b.passes {
-		// Others got through meanwhile, so the broker is there.
+	if d.passes != b.passes {
+		// Others got through meanwhile, so the destination is there.
 		for _, it := range items {
 			if alone {
-				r.retry(s, it, err)
+				r.retry(o.s, it, err)
 			} else {
-				s.solo.push(it)
+				o.single(it)
 			}
 		}
 		return
 	}
-	certain := r.breaker.certain || r.suspects() > 0
+	certain := d.breaker.certain || d.suspects() > 0
 	for _, it := range items {
-		s.suspects = append(s.suspects, suspect{it, err, alone})
+		o.suspects = append(o.suspects, suspect{it, err, alone})
 	}
 	if certain {
-		r.absolve()
+		d.absolve()
 	}
-	r.trip(err, certain, now)
+	d.trip(err, certain, now)
 }
 
 // probeFailed keeps the breaker open. A probe that times out is a suspect
-// itself, unless others are: that two messages fail shows that the broker is
-// away.
+// itself, unless others are: that two messages fail shows that the destination
+// is away.
 func (r *route) probeFailed(b *batch, silent bool, err error, now time.Time) {
-	s, it := b.session, b.items[0]
-	if silent && !r.breaker.certain && r.suspects() == 0 {
-		s.suspects = append(s.suspects, suspect{it, err, true})
+	o, it, d := b.outlet, b.items[0], b.outlet.to
+	d.err = err
+	if silent && !d.breaker.certain && d.suspects() == 0 {
+		o.suspects = append(o.suspects, suspect{it, err, true})
 	} else {
-		r.absolve()
-		s.ready.push(it) // to the end: another one probes next
+		d.absolve()
+		o.push(it) // to the end: another one probes next
 	}
-	r.breaker.again(now, r.wakeAll)
-}
-
-// trip opens the route's breaker.
-func (r *route) trip(err error, certain bool, now time.Time) {
-	if r.relay.publishing.Err() == nil && r.breaker.trip(now, certain, r.wakeAll) {
-		r.log.Warn("broker unavailable, messages are kept", "alarm", outbox.IsAlarm(err), "error", describe(err))
-	}
+	d.breaker.again(now, d.wake)
 }
 
 // retry spends an attempt on a message.

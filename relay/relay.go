@@ -125,12 +125,9 @@ func (r *Relay) work(ctx context.Context) (unsettled int) {
 		sync.Mutex
 		unsettled int
 	}
-	var routes, workers, others sync.WaitGroup
+	var routes, others sync.WaitGroup
 	others.Go(func() { newLookout(r, shards).run(ctx) })
 	for _, route := range r.routes {
-		for range route.Concurrency {
-			workers.Go(route.worker)
-		}
 		routes.Go(func() {
 			var runners sync.WaitGroup
 			for shard := range shards {
@@ -149,7 +146,9 @@ func (r *Relay) work(ctx context.Context) (unsettled int) {
 	others.Wait()
 	gone := make(chan struct{})
 	go func() {
-		workers.Wait()
+		for _, route := range r.routes {
+			route.workers.Wait()
+		}
 		close(gone)
 	}()
 	select {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Workers that are free share what is ready, in batches of these sizes;
-	// ten is what the commonest brokers take in one request.
+	// The calls that may be made share what is ready, in batches of these
+	// sizes; ten is what the commonest brokers take in one request.
 	smallestBatch = 10
 	largestBatch  = 500
 )
@@ -32,14 +32,25 @@ type route struct {
 	limiter *rate.Limiter // nil: no limit
 	portion *portion
 
+	resolver outbox.Resolver // nil: all messages go to the same destination
+	workers  sync.WaitGroup
+
 	mu       sync.Mutex
 	work     sync.Cond // on mu: there may be something to publish
-	idle     int       // workers waiting for it
+	running  int       // workers
+	idle     int       // of them, waiting for something
 	closed   bool      // no more sessions will come
 	sessions []*session
-	turn     int // rotates over the sessions
-	breaker  breaker
-	passes   uint64 // how often the broker has answered for a message
+
+	destinations map[string]*destination
+	sweepAt      int   // so many of them are too many
+	runnable     round // those with something to publish
+	calls        int   // Publish calls running
+	publishing   int   // messages in them
+	probing      int   // calls that are probes
+	stuck        map[*destination]struct{}
+	parking      parking
+
 	clock    storeClock
 	failures failures
 	failing  map[int]ShardFailure // by shard
@@ -57,11 +68,17 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 		keyed:  config.Order == OrderKey,
 		page:   min(messages/(2*shards), largestPage),
 		pile:   max(min(messages/(2*shards), 2000), 1),
-		budget: newBudget(messages, limits.InFlightBytes/int64(routes)),
+		budget: newBudget(messages, limits.InFlightBytes/int64(routes), shards),
 		stats:  RouteStats{Name: config.Name}, failing: make(map[int]ShardFailure),
 		portion: newPortion(shards),
 	}
 	r.work.L = &r.mu
+	r.destinations, r.sweepAt, r.stuck = make(map[string]*destination), mostKnown, make(map[*destination]struct{})
+	if resolver, ok := config.Publisher.(outbox.Resolver); ok {
+		r.resolver = resolver
+		r.budget.stalled = r.relieve
+	}
+	r.parking.most = max(limits.ParkedPending/routes, 1)
 	if config.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(config.Rate), max(1, int(config.Rate/10)))
 	}
@@ -84,6 +101,7 @@ func (r *route) leave(s *session) {
 	r.sessions = slices.DeleteFunc(r.sessions, func(other *session) bool { return other == s })
 	r.stats.ShardsHeld--
 	s.ending = true
+	s.leave()
 	if s.publishing == 0 {
 		close(s.quiet)
 	}
@@ -94,118 +112,129 @@ func (r *route) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.breaker.stop()
+	for _, d := range r.destinations {
+		d.breaker.stop()
+	}
 	r.work.Broadcast()
 }
 
-// kick wakes as many workers as ready messages are worth. The caller holds mu.
-func (r *route) kick(ready int) {
-	if r.breaker.open {
-		ready = min(ready, 1)
+// kick lets what the session has in hand go on. The caller holds mu.
+func (r *route) kick(s *session) {
+	now := time.Now()
+	if s.late && s.mayPublish(now) { // the lease was renewed
+		s.late = false
+		for d := range s.outlets {
+			d.enqueue()
+		}
 	}
-	for n := min(r.idle, (ready+smallestBatch-1)/smallestBatch); n > 0; n-- {
+	r.review(now)
+	r.rouse()
+}
+
+// rouse finds a worker for what may be published; that one finds the next. The
+// caller holds mu.
+func (r *route) rouse() {
+	switch {
+	case r.runnable.len() == 0 || r.closed || r.calls >= r.crew():
+	case r.idle > 0:
 		r.work.Signal()
+	case r.running < r.crew():
+		r.running++
+		r.workers.Go(r.worker)
 	}
 }
 
-// batch is what one Publish call gets. All its messages are of one session.
+// crew is how many calls may run at a time.
+func (r *route) crew() int {
+	if r.resolver == nil {
+		return r.Concurrency
+	}
+	return max(r.Concurrency, mostCalls)
+}
+
+// batch is what one Publish call gets. All its messages are of one session and
+// go to one destination.
 type batch struct {
-	session  *session
+	outlet   *outlet
 	items    []*item
 	solo     bool
 	probe    bool
+	counted  bool      // among the route's probes
 	deadline time.Time // of the lease
-	passes   uint64    // of the route when it was taken
+	passes   uint64    // of the destination when it was taken
 	openings int       // of its breaker
 	cut      bool      // it got less time than it should have
 }
 
-// worker publishes until the route is closed.
+// worker publishes until the route is closed, or there is little to do.
 func (r *route) worker() {
 	for b := r.next(); b != nil; b = r.next() {
 		r.publish(b)
 	}
 }
 
-// next waits for something to publish; nil once the route is closed.
+// next waits for something to publish; nil if the worker is not needed any more.
 func (r *route) next() *batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for !r.closed {
 		if b := r.take(time.Now()); b != nil {
+			r.rouse()
 			return b
+		}
+		if r.idle >= r.Concurrency {
+			break
 		}
 		r.idle++
 		r.work.Wait()
 		r.idle--
 	}
+	r.running--
 	return nil
 }
 
-// take returns the next batch, or nil if nothing may be published now.
+// take returns the next batch, or nil if nothing may be published now. The
+// destinations take turns.
 func (r *route) take(now time.Time) *batch {
-	if r.breaker.open {
-		return r.takeProbe(now)
+	if r.calls >= r.crew() {
+		return nil
 	}
-	most := r.share()
-	for range r.sessions {
-		s := r.nextSession()
-		if !s.mayPublish(now) {
-			continue
-		}
-		// One by one goes what may hang: with half of the workers at most.
-		if s.solo.len() > 0 && s.soloing < max(1, r.Concurrency/2) {
-			if items := s.pull(&s.solo, 1, now); len(items) > 0 {
-				s.soloing++
-				return r.newBatch(s, items, batch{solo: true})
-			}
-		}
-		if items := s.pull(&s.ready, most, now); len(items) > 0 {
-			return r.newBatch(s, items, batch{})
+	for range r.runnable.len() {
+		d := r.runnable.pop()
+		d.queued = false
+		if b := d.take(now); b != nil {
+			d.enqueue()
+			return b
 		}
 	}
 	return nil
 }
 
-func (r *route) newBatch(s *session, items []*item, b batch) *batch {
-	s.publishing += len(items)
-	b.session, b.items, b.deadline, b.passes, b.openings = s, items, s.deadline, r.passes, r.breaker.openings
+func (r *route) newBatch(o *outlet, items []*item, b batch) *batch {
+	d := o.to
+	o.s.publishing += len(items)
+	d.publishing += len(items)
+	r.publishing += len(items)
+	d.calls++
+	r.calls++
+	if b.probe {
+		r.probing++
+	}
+	d.used = time.Now()
+	b.counted = b.probe
+	b.outlet, b.items, b.deadline, b.passes, b.openings = o, items, o.s.deadline, d.passes, d.breaker.openings
 	return &b
 }
 
-func (r *route) nextSession() *session {
-	r.turn++
-	return r.sessions[r.turn%len(r.sessions)]
-}
-
-// share is how many messages a worker should take: all of them as long as the
-// other free workers get as much.
-func (r *route) share() int {
-	ready := 0
-	for _, s := range r.sessions {
-		ready += s.ready.len()
+// expire gives a message its outcome if its time is over.
+func (s *session) expire(it *item, now time.Time) bool {
+	m := &it.delivery.Message
+	if m.Expires.IsZero() || !s.r.clock.expired(m.Expires, now) {
+		return false
 	}
-	most := largestBatch
-	if r.limiter != nil {
-		most = min(most, r.limiter.Burst())
-	}
-	return min(max((ready+r.idle)/(r.idle+1), smallestBatch), most)
-}
-
-// pull takes up to n items from a queue of the session. Those that expired
-// while they waited get their outcome instead.
-func (s *session) pull(q *queue, n int, now time.Time) []*item {
-	items := make([]*item, 0, min(n, q.len()))
-	for len(items) < n && q.len() > 0 {
-		it := q.pop()
-		if m := &it.delivery.Message; !m.Expires.IsZero() && s.r.clock.expired(m.Expires, now) {
-			s.refused(it, Outcome{State: outbox.StateExpired, Attempts: it.delivery.Attempts})
-			signal(s.wake)
-			continue
-		}
-		items = append(items, it)
-	}
-	return items
+	s.refused(it, Outcome{State: outbox.StateExpired, Attempts: it.delivery.Attempts})
+	signal(s.wake)
+	return true
 }
 
 // mayPublish reports whether the session's lease allows a publish to begin.
@@ -223,23 +252,34 @@ func (r *route) publishTime(deadline, now time.Time) time.Duration {
 
 // putBack returns a batch that was not published.
 func (r *route) putBack(b *batch) {
-	s := b.session
+	o, d := b.outlet, b.outlet.to
 	if b.solo {
-		s.soloing--
-		s.solo.unpop(b.items)
+		d.soloing--
+		o.solo.unpop(b.items)
+		if !o.gone {
+			d.alone += len(b.items)
+		}
 	} else {
-		s.ready.unpop(b.items)
+		o.unpop(b.items)
 	}
-	if b.probe && b.openings == r.breaker.openings {
-		r.breaker.probing, r.breaker.checking = false, false
+	if b.probe && b.openings == d.breaker.openings {
+		d.breaker.probing, d.breaker.checking = false, false
 	}
 	r.left(b)
 }
 
 // left notes that nothing of the batch is being published any more.
 func (r *route) left(b *batch) {
-	s := b.session
+	s, d := b.outlet.s, b.outlet.to
 	s.publishing -= len(b.items)
+	d.publishing -= len(b.items)
+	r.publishing -= len(b.items)
+	d.calls--
+	r.calls--
+	if b.counted {
+		r.probing--
+	}
+	d.enqueue()
 	if s.ending && s.publishing == 0 {
 		close(s.quiet)
 	}

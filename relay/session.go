@@ -61,12 +61,13 @@ type session struct {
 	inHandBytes int64
 	pages       []*page
 
-	heads    map[string]*item      // by key, what is in hand of it
-	closed   map[string]*closedKey // by key, what is parked of it
-	ready    queue
-	solo     queue     // to be published one by one
-	soloing  int       // being published so
-	suspects []suspect // timed out; what comes next shows whose fault it is
+	heads     map[string]*item      // by key, what is in hand of it
+	closed    map[string]*closedKey // by key, what is parked of it
+	outlets   map[*destination]*outlet
+	latest    *outlet                // of them, the one looked for last
+	late      bool                   // something could not be published for want of a longer lease
+	parkedFor map[int64]*destination // by number, what is parked because of a destination
+	because   *destination           // that is being parked for
 
 	outcomes     []Outcome
 	outcomeBytes int64
@@ -85,6 +86,7 @@ func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowle
 		done: make(chan struct{}), quiet: make(chan struct{}),
 		began: time.Now(), deadline: lease.Deadline(),
 		heads: make(map[string]*item), closed: make(map[string]*closedKey),
+		outlets: make(map[*destination]*outlet), parkedFor: make(map[int64]*destination),
 		acknowledged: acknowledged,
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
@@ -155,16 +157,16 @@ func (s *session) receiveLoop() error {
 	size := int64(4 << 10) // of one message; a guess, until some were seen
 	want := min(firstPage, s.r.page)
 	for {
-		n := b.reserve(s.ctx, want, size)
-		if n == 0 {
+		room := b.reserve(s.ctx, want, size)
+		if room.messages == 0 {
 			return nil
 		}
 		s.r.mu.Lock()
 		s.receiving++
 		s.r.mu.Unlock()
-		deliveries, err := s.lease.Receive(s.ctx, n)
+		deliveries, err := s.lease.Receive(s.ctx, room.messages)
 		if err != nil || len(deliveries) == 0 {
-			b.release(n, 0)
+			b.received(room, 0, 0)
 			if s.ctx.Err() != nil {
 				return nil
 			}
@@ -178,7 +180,7 @@ func (s *session) receiveLoop() error {
 		bytes := s.admit(deliveries, time.Now())
 		s.kick()
 		s.r.mu.Unlock()
-		b.take(len(deliveries)-n, bytes)
+		b.received(room, len(deliveries), bytes)
 		size = bytes/int64(len(deliveries)) + 1
 		if len(deliveries) >= want {
 			want = min(2*want, s.r.page)
@@ -194,7 +196,7 @@ func (s *session) kick() {
 			signal(s.full)
 		}
 	}
-	s.r.kick(s.ready.len() + s.solo.len() + len(s.suspects))
+	s.r.kick(s)
 }
 
 func signal(c chan struct{}) {
@@ -323,16 +325,8 @@ func (s *session) loose() (acknowledged map[identity]struct{}, unanswered, publi
 			acknowledged[identityOf(&outcomes[i].Delivery)] = struct{}{}
 		}
 	}
-	suspects := make([]*item, len(s.suspects))
-	for i, x := range s.suspects {
-		suspects[i] = x.item
-	}
-	for _, items := range [][]*item{s.ready.all(), s.solo.all(), suspects} {
-		for _, it := range items {
-			if it.unanswered {
-				unanswered++
-			}
-		}
+	for _, o := range s.outlets {
+		unanswered += o.unanswered()
 	}
 	return acknowledged, unanswered, s.publishing
 }

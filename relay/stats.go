@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -59,11 +60,24 @@ type RouteStats struct {
 	// another relay's.
 	ShardsFailing []ShardFailure
 
-	// BreakerOpen: the broker is away, or was when last tried.
+	// BreakerOpen: the broker is away, or was when last tried. Of a route with
+	// several destinations: at least one of them; the others go on.
 	BreakerOpen  bool
 	BreakerSince time.Time
 	// Alarm: waiting will not mend it; an operator has to act.
 	Alarm bool
+	// DestinationsKnown is to how many the route has published lately,
+	// DestinationsAway how many of them are away.
+	DestinationsKnown, DestinationsAway int
+	// Destinations are those that are away, longest first, and then those that
+	// are too slow for the others: 20 at most.
+	Destinations []DestinationStats
+	// Pending counts the times that a message was parked as pending because its
+	// destination was away or slow.
+	Pending uint64
+	// ReadingStopped is since when the route reads no more because too many
+	// messages are parked for destinations that are away; zero if it reads.
+	ReadingStopped time.Time
 	// LastError of a publish or of a lease, for people; credentials in URLs
 	// are blotted out. Empty if there was none.
 	LastError   string
@@ -108,7 +122,7 @@ func (r *route) snapshot() RouteStats {
 	for _, shard := range slices.Sorted(maps.Keys(r.failing)) {
 		out.ShardsFailing = append(out.ShardsFailing, r.failing[shard])
 	}
-	out.BreakerOpen, out.BreakerSince, out.Alarm = r.breaker.open, r.breaker.since, r.breaker.open && r.breaker.alarm
+	r.destinationStats(&out)
 	return out
 }
 
@@ -127,6 +141,9 @@ func (s *session) forgetPages() {
 func (s *RouteStats) noteError(err error, now time.Time) {
 	s.LastError, s.LastErrorAt = describe(err), now
 }
+
+// describeName is a destination's name for people.
+func describeName(name string) string { return describe(errors.New(name)) }
 
 // maxErrorText is how many bytes of an error are kept.
 const maxErrorText = 1000

@@ -1,0 +1,256 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Where messages of one route go to several destinations, one that is away or
+// slow would in the end fill all the room for messages in hand, and so stop the
+// reading for the others. Its messages are parked as pending instead: no attempt
+// is spent, and their keys wait. A few stay in hand, to find out whether the
+// destination is back. Everything here needs the route's mutex.
+
+const (
+	// keptInHand is how many messages of a destination that is away stay in
+	// hand, if there is room.
+	keptInHand = 10
+	// slowAfter is how long messages wait in hand for a destination that cannot
+	// keep up.
+	slowAfter = time.Second
+	// recently is how long a destination counts among those that another must
+	// leave room for after something went to it.
+	recently = time.Minute
+	// Parked messages come back by themselves, at about so many per second and
+	// destination, after waitAtLeast and until waitAtMost.
+	backPerSecond = 100
+	waitAtLeast   = time.Second
+	waitAtMost    = time.Minute
+)
+
+// parking is the route's account of what is parked for destinations.
+type parking struct {
+	most     int       // so much stops the reading
+	relieved time.Time // when that was last tried
+	full     bool
+	since    time.Time // that it is full
+	total    uint64    // messages parked so far
+}
+
+// stuck: the destination is away, or does not keep up.
+func (d *destination) stuck() bool { return d.breaker.open || d.behind }
+
+// noteStuck keeps the route's list of stuck destinations. A destination that all
+// messages go to is never on it: when it is away there is nothing to read for.
+func (d *destination) noteStuck() {
+	if d.name != "" && d.stuck() {
+		d.r.stuck[d] = struct{}{}
+	} else {
+		delete(d.r.stuck, d)
+	}
+}
+
+// review parks what stuck destinations have in hand if that is more than a
+// quarter of the room, and decides whether there is more to be read.
+func (r *route) review(now time.Time) {
+	if len(r.stuck) == 0 && !r.parking.full {
+		return
+	}
+	waiting, bytes, parked := 0, int64(0), 0
+	for d := range r.stuck {
+		if d.behind && d.waiting == 0 {
+			d.behind = false // it has caught up
+			d.noteStuck()
+			continue
+		}
+		waiting += d.waiting
+		bytes += d.waitingBytes
+		if d.inHand() {
+			parked += d.parked // otherwise only reading can bring something to try it with
+		}
+	}
+	r.noteFull(parked, now)
+	if waiting > r.budget.maxMessages/4 || bytes > r.budget.maxBytes/4 {
+		r.unload(now)
+	}
+}
+
+// noteFull stops the reading when very much is parked. Once a tenth of that is
+// gone it goes on.
+func (r *route) noteFull(parked int, now time.Time) {
+	p := &r.parking
+	full := parked >= p.most || p.full && parked > p.most-max(p.most/10, 1)
+	if full == p.full {
+		return
+	}
+	p.full = full
+	r.budget.shutDown(full)
+	if full {
+		p.since = now
+		r.log.Warn("too many messages wait for destinations that are away, the route reads no more", "parked", parked, "limit", p.most)
+	} else {
+		p.since = time.Time{}
+		r.log.Info("the route reads on", "parked", parked)
+	}
+}
+
+// relieve is called while there is no room to receive anything. It takes the
+// room from destinations that are stuck, and from those that have much waiting
+// for long while others have nothing to do.
+func (r *route) relieve() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Sub(r.parking.relieved) < stallTick/2 || r.parking.full {
+		return
+	}
+	r.parking.relieved = now
+	if r.starving(now) {
+		for _, d := range r.destinations {
+			large := d.waiting >= r.budget.maxMessages/8 || d.waitingBytes >= r.budget.maxBytes/8
+			if large && !d.stuck() && d.name != "" && now.Sub(d.oldest()) > slowAfter {
+				d.behind = true
+				d.noteStuck()
+				d.logger().Info("destination slower than the others, its messages are parked", "waiting", d.waiting)
+			}
+		}
+	}
+	if len(r.stuck) > 0 {
+		r.unload(now)
+		for _, s := range r.sessions {
+			s.kick()
+		}
+	}
+}
+
+// starving reports whether a destination that is well has nothing to do.
+func (r *route) starving(now time.Time) bool {
+	for _, d := range r.destinations {
+		if d.waiting == 0 && !d.stuck() && now.Sub(d.used) < recently {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest is when the message was received that has waited longest.
+func (d *destination) oldest() time.Time {
+	var at time.Time
+	for _, o := range d.outlets {
+		if o.ready.len() > 0 {
+			if first := o.ready.all()[0].page.at; at.IsZero() || first.Before(at) {
+				at = first
+			}
+		}
+	}
+	return at
+}
+
+// unload parks what stuck destinations have waiting in hand, but for a little:
+// of one that is away what it takes to try it, of a slow one what keeps it busy.
+func (r *route) unload(now time.Time) {
+	if r.parking.full {
+		return
+	}
+	part := r.budget.maxMessages / 4 / max(len(r.stuck), 1)
+	for d := range r.stuck {
+		keep := min(part, keptInHand)
+		if !d.breaker.open {
+			keep = part / 2
+		} else if d.breaker.wanted(now) {
+			keep = max(keep, 1)
+		}
+		if d.waiting > keep {
+			d.unload(keep, now)
+		}
+	}
+}
+
+// unload parks all but the first keep messages. Those that others of their key
+// wait behind are parked first.
+func (d *destination) unload(keep int, now time.Time) {
+	why := fmt.Sprintf("waits for destination %s, which is slow", describeName(d.name))
+	if d.err != nil {
+		why = fmt.Sprintf("waits for destination %s: %s", describeName(d.name), describe(d.err))
+	}
+	only := true // spare heads of long lines only if there is nothing else
+	for _, o := range d.outlets {
+		for _, it := range o.ready.all() {
+			only = only && it.next != nil
+		}
+	}
+	for _, o := range d.outlets {
+		items := append([]*item(nil), o.ready.all()...)
+		for range items {
+			o.ready.pop()
+		}
+		for _, it := range items {
+			o.count(-1, -it.size)
+			if keep > 0 && (it.next == nil || only) {
+				keep--
+				o.push(it)
+				continue
+			}
+			o.park(it, why, now)
+		}
+		signal(o.s.wake)
+	}
+}
+
+// park gives a message the outcome that it waits in the store.
+func (o *outlet) park(it *item, why string, now time.Time) {
+	s, d := o.s, o.to
+	d.r.parking.total++
+	key := it.key
+	s.because = d
+	s.refused(it, Outcome{State: outbox.StatePending, Attempts: it.delivery.Attempts, RetryAfter: d.comeBack(now), Error: why})
+	s.because = nil
+	if c := s.closed[key]; c != nil && key != "" {
+		c.away = d
+	}
+}
+
+// comeBack is how long a message that is parked now stays away: the longer the
+// more there are, so that a few at a time come back however many wait.
+func (d *destination) comeBack(now time.Time) time.Duration {
+	wait := time.Duration(d.parked) * time.Second / backPerSecond
+	wait = min(max(wait, waitAtLeast), waitAtMost)
+	if d.breaker.open {
+		wait = max(wait, d.breaker.probeAt.Sub(now))
+	}
+	return jittered(wait)
+}
+
+// tally counts what is parked because of a destination: its messages, and those
+// of their keys behind them.
+func (s *session) tally(it *item, o *Outcome) {
+	if s.r.resolver == nil {
+		return
+	}
+	var d *destination
+	switch {
+	case o.State == outbox.StatePending && !o.Returned():
+		d = s.because
+	case o.State == outbox.StateBlocked:
+		if d = s.because; d == nil {
+			if c := s.closed[it.key]; c != nil {
+				d = c.away
+			}
+		}
+	}
+	seq := it.delivery.Seq
+	was := s.parkedFor[seq]
+	if was == d || s.ending {
+		return
+	}
+	if was != nil {
+		was.parked--
+		delete(s.parkedFor, seq)
+	}
+	if d != nil {
+		d.parked++
+		s.parkedFor[seq] = d
+	}
+}
