@@ -21,6 +21,7 @@ type lookout struct {
 	shards int
 	self   Member
 
+	gate    storeGate // of its own: a roster that fails must not delay leases
 	members []Member  // as last seen
 	seen    time.Time // when that was; zero: never
 	eager   time.Time // until then every look may find a lease that has run out
@@ -28,7 +29,7 @@ type lookout struct {
 }
 
 func newLookout(r *Relay, shards int) *lookout {
-	l := &lookout{relay: r, shards: shards, self: Member{Owner: r.config.Owner}}
+	l := &lookout{relay: r, shards: shards, self: Member{Owner: r.config.Owner}, gate: storeGate{turn: make(chan struct{}, 1)}}
 	l.sharer, _ = r.config.Store.(Sharer)
 	for _, route := range r.config.Routes {
 		l.self.Routes = append(l.self.Routes, route.Name)
@@ -59,7 +60,7 @@ func (l *lookout) look(ctx context.Context) {
 		return
 	}
 	var roster Roster
-	err := l.relay.gate.do(ctx, func() (err error) {
+	err := l.gate.do(ctx, func() (err error) {
 		// Not cut off by a stop: what reaches the store after Leave would put
 		// this relay on the roster again.
 		ctx, cancel := context.WithTimeout(l.relay.recording, l.relay.config.Lease)
@@ -80,8 +81,9 @@ func (l *lookout) look(ctx context.Context) {
 			l.relay.config.Logger.Warn("other relays cannot be seen", "error", describe(err))
 		}
 		l.failing = true
-		if time.Since(l.seen) > l.relay.config.Lease {
-			// Who does not see the others must not leave their shards alone.
+		if time.Since(l.seen) > l.relay.config.Lease && !l.relay.gate.away() {
+			// The store works, but for its roster: who does not see the others
+			// must not leave their shards alone.
 			l.apply(Roster{Members: []Member{l.self}, Paused: l.relay.pausedRoutes()})
 		}
 	}

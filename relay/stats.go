@@ -12,8 +12,8 @@ import (
 // Stats are the relay's counters since New, and its state.
 type Stats struct {
 	Routes []RouteStats // in the order of Config.Routes
-	// StoreFailures counts the times the store could not be asked for a lease,
-	// or for the other relays, because it did not answer.
+	// StoreFailures counts leases that could not be asked for because the
+	// store did not answer.
 	StoreFailures uint64
 	// Members is how many relays are at work on the store, this one included,
 	// as last seen. 0: they cannot be seen, or the store does not tell.
