@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -42,6 +43,8 @@ type Harness[Tx any] struct {
 	ConcurrentWriters bool
 	// SetPaused pauses a route, or resumes it, as an operator does. For Sharing.
 	SetPaused func(ctx context.Context, route string, paused bool) error
+	// Admin is what operators do with the same data. For Admin.
+	Admin admin.Store
 	// Now is the time by the clock that the store goes by.
 	Now func(ctx context.Context) (time.Time, error)
 }

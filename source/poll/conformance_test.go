@@ -24,6 +24,8 @@ func TestStoreWithPgx(t *testing.T) { conformance.Store(t, pgxHarness(open(t))) 
 
 func TestSharing(t *testing.T) { conformance.Sharing(t, pgxHarness(open(t))) }
 
+func TestAdmin(t *testing.T) { conformance.Admin(t, pgxHarness(open(t))) }
+
 func pgxHarness(pool *pgxpool.Pool) conformance.Factory[pgx.Tx] {
 	return func(t testing.TB, shards int) conformance.Harness[pgx.Tx] {
 		h := harness[pgx.Tx](t, pool, shards)
@@ -98,6 +100,7 @@ func harness[Tx any](t testing.TB, pool *pgxpool.Pool, shards int) conformance.H
 		Store:             store(),
 		Second:            func(testing.TB) relay.Store { return store() },
 		ConcurrentWriters: true,
+		Admin:             pgstore.NewAdmin(pool, schema),
 		SetPaused: func(ctx context.Context, route string, paused bool) error {
 			_, err := pool.Exec(ctx, `INSERT INTO `+schema.Table("route")+` (name, paused_at) VALUES ($1, CASE WHEN $2 THEN now() END)
 				ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, route, paused)
