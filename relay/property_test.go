@@ -29,6 +29,8 @@ type plan struct {
 	Concurrency, Limit          int
 	Kills, Restarts, Outages    int
 	StoreOutages                int
+	Shares                      bool // the store has a roster
+	Pauses                      int
 	Retry, Fail, LostAck, Later int // percent of the messages
 	Hang                        bool
 }
@@ -38,7 +40,7 @@ func drawPlan(t *rapid.T) plan {
 	return plan{
 		Seed:         rapid.Uint64().Draw(t, "seed"),
 		Shards:       rapid.IntRange(1, 4).Draw(t, "shards"),
-		Relays:       rapid.IntRange(1, 3).Draw(t, "relays"),
+		Relays:       rapid.IntRange(1, 5).Draw(t, "relays"),
 		Keys:         rapid.SampledFrom([]int{1, 3, 20}).Draw(t, "keys"),
 		Transactions: rapid.IntRange(1, 150).Draw(t, "transactions"),
 		Concurrency:  rapid.SampledFrom([]int{1, 3, 8}).Draw(t, "concurrency"),
@@ -47,6 +49,8 @@ func drawPlan(t *rapid.T) plan {
 		Restarts:     rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "restarts"),
 		Outages:      rapid.IntRange(0, 2).Draw(t, "outages"),
 		StoreOutages: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "store outages"),
+		Shares:       rapid.Bool().Draw(t, "shares"),
+		Pauses:       rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "pauses"),
 		Retry:        percent.Draw(t, "retry"),
 		Fail:         percent.Draw(t, "fail"),
 		LostAck:      percent.Draw(t, "lost ack"),
@@ -103,6 +107,7 @@ type fate struct {
 }
 
 type process struct {
+	relay *relay.Relay
 	store *faultyStore
 	dead  atomic.Bool
 	stop  func() error
@@ -174,8 +179,17 @@ func (w *world) run() []string {
 			w.storeAway(nil)
 		}
 	})
+	busy.Go(func() {
+		for range w.plan.Pauses {
+			w.sleep(2 * time.Second)
+			w.store.SetPaused("r", true)
+			w.sleep(5 * time.Second)
+			w.store.SetPaused("r", false)
+		}
+	})
 	busy.Wait()
 	time.Sleep(15 * time.Minute) // leases run out, retries come due
+	w.checkShares()
 	for len(w.alive) > 0 {
 		w.end(false)
 	}
@@ -198,8 +212,12 @@ func (w *world) begin() {
 	p := &process{store: &faultyStore{Store: w.store}}
 	w.born++
 	publisher := &membroker.Publisher{Broker: w.broker, Before: w.before, After: w.after}
-	_, p.stop = start(w.t, relay.Config{
-		Store: p.store, Owner: fmt.Sprint("relay-", w.born), Limits: relay.Limits{InFlightMessages: w.plan.Limit},
+	store := relay.Store(p.store)
+	if w.plan.Shares {
+		store = &sharing{faultyStore: p.store}
+	}
+	p.relay, p.stop = start(w.t, relay.Config{
+		Store: store, Owner: fmt.Sprint("relay-", w.born), Limits: relay.Limits{InFlightMessages: w.plan.Limit},
 		Routes: []relay.Route{{
 			Name: "r", Topics: []string{"orders"}, Publisher: mortal{publisher, &p.dead}, Concurrency: w.plan.Concurrency,
 			Retry: relay.RetryPolicy{MaxAttempts: 10},
@@ -308,6 +326,18 @@ func (w *world) after(_ context.Context, m outbox.Message) error {
 		return outbox.Retryable(errTest)
 	}
 	return nil
+}
+
+// checkShares checks that the relays that are left have divided all shards.
+func (w *world) checkShares() {
+	least, most, all := w.plan.Shards, 0, 0
+	for _, p := range w.alive {
+		held := p.relay.Stats().Routes[0].ShardsHeld
+		least, most, all = min(least, held), max(most, held), all+held
+	}
+	if all != w.plan.Shards || w.plan.Shares && most-least > 1 {
+		w.problem("%d relays hold %d of %d shards, between %d and %d each", len(w.alive), all, w.plan.Shards, least, most)
+	}
 }
 
 func (w *world) check() {
