@@ -18,6 +18,8 @@ func TestStore(t *testing.T) { conformance.Store(t, harness) }
 
 func TestSharing(t *testing.T) { conformance.Sharing(t, harness) }
 
+func TestAdmin(t *testing.T) { conformance.Admin(t, harness) }
+
 func TestInbox(t *testing.T) { conformance.Inbox(t, inboxHarness) }
 
 // open opens a store for the length of a test.
@@ -53,6 +55,7 @@ func harness(t testing.TB, shards int) conformance.Harness[*sql.Tx] {
 			_, err := tx.ExecContext(ctx, "ROLLBACK TO "+name)
 			return err
 		},
+		Admin: sqlitestore.NewAdmin(s.DB()),
 		SetPaused: func(ctx context.Context, route string, paused bool) error {
 			_, err := s.DB().ExecContext(ctx, `INSERT INTO postrider_route (name, paused_at) VALUES (?1, iif(?2, 1, NULL))
 				ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, route, paused)

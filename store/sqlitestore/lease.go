@@ -52,10 +52,11 @@ var _ relay.Lease = (*lease)(nil)
 
 const (
 	sqlReadCursor = `SELECT token, owner, expires > ` + sqlNow + `, pos, unsettled FROM postrider_cursor WHERE route = ? AND shard = ?`
-	sqlNewCursor  = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled)
-	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]')`
-	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?, expires = ` + sqlNow + ` + ?
-	WHERE route = ? AND shard = ? RETURNING token`
+	sqlNewCursor  = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled, topics, topics_from)
+	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]', ?4, ?3)`
+	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?1, expires = ` + sqlNow + ` + ?2,
+	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5
+	WHERE route = ?3 AND shard = ?4 RETURNING token`
 	// sqlGiveUp lets the next owner in and keeps the old token from settling.
 	sqlGiveUp = `UPDATE postrider_cursor SET token = token + 1, expires = 0 WHERE route = ? AND shard = ? AND token = ?`
 	// sqlLastNumber is the highest number that a shard's log ever had.
@@ -115,6 +116,10 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	if c.held && c.owner != l.claim.Owner {
 		return fmt.Errorf("%q has it: %w", c.owner, relay.ErrHeld)
 	}
+	topics, err := json.Marshal(l.claim.Topics)
+	if err != nil {
+		return fmt.Errorf("encode the topics: %w", err)
+	}
 	var last int64
 	if err := tx.QueryRowContext(ctx, sqlLastNumber, logTable(l.claim.Shard)).Scan(&last); err != nil {
 		return fmt.Errorf("read the last number of the log: %w", err)
@@ -125,7 +130,7 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 			c.pos = last
 		}
 		c.unsettled = "[]"
-		if _, err := tx.ExecContext(ctx, sqlNewCursor, l.claim.Route, l.claim.Shard, c.pos); err != nil {
+		if _, err := tx.ExecContext(ctx, sqlNewCursor, l.claim.Route, l.claim.Shard, c.pos, string(topics)); err != nil {
 			return fmt.Errorf("make the cursor: %w", err)
 		}
 	}
@@ -137,7 +142,7 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", l.claim.Route, l.claim.Shard, err)
 	}
 	l.pos, l.backlog = c.pos, l.unsettled.Clone()
-	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard).Scan(&l.token)
+	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics)).Scan(&l.token)
 	if err != nil {
 		return fmt.Errorf("take the cursor: %w", err)
 	}
