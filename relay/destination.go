@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -34,6 +35,7 @@ type destination struct {
 	publishing   int // messages in them
 	used         time.Time
 
+	batch   int // the most messages of a call; 0: as usual
 	breaker breaker
 	passes  uint64 // how often the broker has answered for a message of it
 	err     error  // the last one that said that it is away
@@ -180,15 +182,18 @@ func (o *outlet) pull(n int, bytes int64, now time.Time) []*item {
 // pullSolo takes one of the messages that go alone.
 func (o *outlet) pullSolo(now time.Time) []*item {
 	for o.solo.len() > 0 {
-		it := o.solo.pop()
-		if !o.gone {
-			o.to.alone--
-		}
-		if !o.s.expire(it, now) {
+		if it := o.popSolo(); !o.s.expire(it, now) {
 			return []*item{it}
 		}
 	}
 	return nil
+}
+
+func (o *outlet) popSolo() *item {
+	if !o.gone {
+		o.to.alone--
+	}
+	return o.solo.pop()
 }
 
 // pullSuspect takes one that timed out.
@@ -199,6 +204,30 @@ func (o *outlet) pullSuspect() []*item {
 	it := o.suspects[0].item
 	o.suspects = o.suspects[1:]
 	return []*item{it}
+}
+
+// sift asks of each message that waits whether it stays, and takes out those
+// that do not.
+func (o *outlet) sift(stays func(*item) bool) {
+	items := slices.Clone(o.ready.all())
+	for range items {
+		o.count(-1, -o.ready.pop().size)
+	}
+	for _, it := range items {
+		if stays(it) {
+			o.push(it)
+		}
+	}
+	items = slices.Clone(o.solo.all())
+	for range items {
+		o.popSolo()
+	}
+	for _, it := range items {
+		if stays(it) {
+			o.single(it)
+		}
+	}
+	o.suspects = slices.DeleteFunc(o.suspects, func(x suspect) bool { return !stays(x.item) })
 }
 
 // leave takes the session's outlets away from their destinations.
@@ -318,6 +347,9 @@ func (d *destination) share() (most int, bytes int64) {
 	}
 	free := max(min(r.Concurrency-d.calls, r.crew()-r.calls), 1)
 	share := max((d.waiting+free-1)/free, smallestBatch)
+	if d.batch > 0 {
+		most = min(most, d.batch)
+	}
 	if d.name != "" {
 		bytes /= 16
 		room := (r.budget.maxMessages-r.publishing)/2 - d.publishing
@@ -327,6 +359,20 @@ func (d *destination) share() (most int, bytes int64) {
 		share = min(share, max(room, smallestBatch))
 	}
 	return min(share, most), bytes
+}
+
+// adapt makes calls smaller when one with several messages had no time for all
+// of them, and larger again once they pass: a destination that takes long for a
+// message must not let all of a call time out, again and again.
+func (d *destination) adapt(size int, late bool) {
+	switch {
+	case late && size > 1:
+		d.batch = max(size/2, 1)
+	case !late && size == d.batch:
+		if d.batch *= 2; d.batch > largestBatch {
+			d.batch = 0
+		}
+	}
 }
 
 // round is a line of destinations.

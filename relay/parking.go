@@ -60,12 +60,12 @@ func (r *route) review(now time.Time) {
 	}
 	waiting, bytes, parked := 0, int64(0), 0
 	for d := range r.stuck {
-		if d.behind && d.waiting == 0 {
+		if d.behind && d.waiting+d.alone == 0 {
 			d.behind = false // it has caught up
 			d.noteStuck()
 			continue
 		}
-		waiting += d.waiting
+		waiting += d.waiting + d.alone
 		bytes += d.waitingBytes
 		if d.inHand() {
 			parked += d.parked // otherwise only reading can bring something to try it with
@@ -109,8 +109,7 @@ func (r *route) relieve() {
 	r.parking.relieved = now
 	if r.starving(now) {
 		for _, d := range r.destinations {
-			large := d.waiting >= r.budget.maxMessages/8 || d.waitingBytes >= r.budget.maxBytes/8
-			if large && !d.stuck() && d.name != "" && now.Sub(d.oldest()) > slowAfter {
+			if !d.stuck() && d.name != "" && now.Sub(d.oldest()) > slowAfter && d.isLarge() {
 				d.behind = true
 				d.noteStuck()
 				d.logger().Info("destination slower than the others, its messages are parked", "waiting", d.waiting)
@@ -128,7 +127,7 @@ func (r *route) relieve() {
 // starving reports whether a destination that is well has nothing to do.
 func (r *route) starving(now time.Time) bool {
 	for _, d := range r.destinations {
-		if d.waiting == 0 && !d.stuck() && now.Sub(d.used) < recently {
+		if d.waiting+d.alone == 0 && !d.stuck() && now.Sub(d.used) < recently {
 			return true
 		}
 	}
@@ -137,15 +136,36 @@ func (r *route) starving(now time.Time) bool {
 
 // oldest is when the message was received that has waited longest.
 func (d *destination) oldest() time.Time {
-	var at time.Time
+	at := time.Now()
 	for _, o := range d.outlets {
-		if o.ready.len() > 0 {
-			if first := o.ready.all()[0].page.at; at.IsZero() || first.Before(at) {
-				at = first
+		for _, q := range []*queue{&o.ready, &o.solo} {
+			if q.len() > 0 && q.all()[0].page.at.Before(at) {
+				at = q.all()[0].page.at
 			}
 		}
 	}
 	return at
+}
+
+// isLarge reports whether what waits for the destination, and behind that, takes
+// an eighth of the room.
+func (d *destination) isLarge() bool {
+	if d.waitingBytes >= d.r.budget.maxBytes/8 {
+		return true
+	}
+	most := d.r.budget.maxMessages / 8
+	n := d.waiting + d.alone
+	for _, o := range d.outlets {
+		for _, q := range []*queue{&o.ready, &o.solo} {
+			for _, it := range q.all() {
+				if n >= most {
+					return true
+				}
+				n += it.line(most) - 1
+			}
+		}
+	}
+	return n >= most
 }
 
 // unload parks what stuck destinations have waiting in hand, but for a little:
@@ -156,47 +176,46 @@ func (r *route) unload(now time.Time) {
 	}
 	part := r.budget.maxMessages / 4 / max(len(r.stuck), 1)
 	for d := range r.stuck {
-		keep := min(part, keptInHand)
-		if !d.breaker.open {
-			keep = part / 2
-		} else if d.breaker.wanted(now) {
-			keep = max(keep, 1)
-		}
-		if d.waiting > keep {
-			d.unload(keep, now)
+		switch {
+		case !d.breaker.open:
+			d.unload(part/2, now)
+		case d.breaker.wanted(now):
+			d.unload(min(max(part, 1), keptInHand), now)
+		default:
+			d.unload(min(part, keptInHand), now)
 		}
 	}
 }
 
-// unload parks all but the first keep messages. Those that others of their key
-// wait behind are parked first.
+// unload parks all but about the first keep messages. Of a destination that is
+// away no message stays that others may line up behind in hand: the key of one
+// that is parked is closed, so when it has come back the others wait in the store.
 func (d *destination) unload(keep int, now time.Time) {
 	why := fmt.Sprintf("waits for destination %s, which is slow", describeName(d.name))
 	if d.err != nil {
 		why = fmt.Sprintf("waits for destination %s: %s", describeName(d.name), describe(d.err))
 	}
-	only := true // spare heads of long lines only if there is nothing else
 	for _, o := range d.outlets {
-		for _, it := range o.ready.all() {
-			only = only && it.next != nil
-		}
-	}
-	for _, o := range d.outlets {
-		items := append([]*item(nil), o.ready.all()...)
-		for range items {
-			o.ready.pop()
-		}
-		for _, it := range items {
-			o.count(-1, -it.size)
-			if keep > 0 && (it.next == nil || only) {
-				keep--
-				o.push(it)
-				continue
+		o.sift(func(it *item) bool {
+			lines := it.key != "" && !it.delivery.Parked
+			if keep <= 0 || lines && d.breaker.open {
+				o.park(it, why, now)
+				return false
 			}
-			o.park(it, why, now)
-		}
+			keep -= it.line(keep)
+			return true
+		})
 		signal(o.s.wake)
 	}
+}
+
+// line is how many messages wait behind this one, and it; counted to most.
+func (it *item) line(most int) int {
+	n := 0
+	for ; it != nil && n < most; it = it.next {
+		n++
+	}
+	return n
 }
 
 // park gives a message the outcome that it waits in the store.

@@ -122,6 +122,9 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 			r.retry(s, it, err)
 		}
 	}
+	if len(away) == 0 && !b.probe && !b.cut {
+		d.adapt(len(b.items), len(silent) > 0)
+	}
 	switch {
 	case len(away)+len(silent) == 0:
 		if b.probe {

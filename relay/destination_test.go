@@ -1,0 +1,187 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/broker/membroker"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/memstore"
+)
+
+// queues is a route with a destination for each topic.
+func queues(publisher outbox.Publisher) relay.Route {
+	return relay.Route{Name: "queues", Topics: []string{"q*"}, Publisher: publisher}
+}
+
+// fill enqueues the messages 1 to n of each of the topics q0, q1, … on keys of
+// their own, page by page.
+func fill(t testing.TB, store *memstore.Store, topics, n int, key func(topic, i int) string) {
+	t.Helper()
+	for i := 1; i <= n; i++ {
+		page := make([]outbox.Message, topics)
+		for topic := range page {
+			page[topic] = outbox.Message{Topic: fmt.Sprint("q", topic), Key: key(topic, i), Payload: strconv.AppendInt(nil, int64(i), 10)}
+		}
+		enqueue(t, store, page...)
+	}
+}
+
+func noKey(int, int) string { return "" }
+
+func someKeys(topic, i int) string { return fmt.Sprintf("%d-%d", topic, i%7) }
+
+func fewKeys(topic, _ int) string { return fmt.Sprint(topic) }
+
+// fault is what becomes of a message to a destination that is not well.
+type fault func(ctx context.Context) error
+
+var faults = map[string]fault{
+	"well": func(context.Context) error { return nil },
+	"away": func(context.Context) error { return outbox.Unavailable(errAway) },
+	"hangs": func(ctx context.Context) error {
+		<-ctx.Done()
+		return outbox.TimedOut(ctx.Err())
+	},
+	"hangs and does not say so": func(ctx context.Context) error {
+		<-ctx.Done()
+		return outbox.Unavailable(errAway)
+	},
+	"slow": func(context.Context) error {
+		time.Sleep(time.Second)
+		return nil
+	},
+}
+
+// One of ten destinations is away, hangs, or is slow, and there is more to
+// publish than there is room in hand: the others keep their rate.
+func TestOneDestinationAmongTen(t *testing.T) {
+	for name, key := range map[string]func(int, int) string{"without keys": noKey, "seven keys each": someKeys} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rates := make(map[string]int)
+			for _, name := range []string{"well", "away", "hangs", "hangs and does not say so", "slow"} {
+				synctest.Test(t, func(t *testing.T) { rates[name] = rateOfNine(t, faults[name], key) })
+			}
+			t.Logf("messages to the nine others in 40 s: %v", rates)
+			for name, n := range rates {
+				if n < rates["well"]*95/100 {
+					t.Errorf("%s: the others got %d messages in 40 s, %d when it is well", name, n, rates["well"])
+				}
+			}
+		})
+	}
+}
+
+// rateOfNine is how much nine destinations get in 40 s while the tenth has a
+// fault.
+func rateOfNine(t *testing.T, fault fault, key func(int, int) string) int {
+	store, broker := memstore.New(memstore.Options{}), membroker.New()
+	var got atomic.Int64
+	route := queues(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, m outbox.Message) error {
+		time.Sleep(10 * time.Millisecond)
+		if m.Topic != "q7" {
+			got.Add(1)
+			return nil
+		}
+		return fault(ctx)
+	}})
+	route.Concurrency = 2
+	fill(t, store, 10, 40*2*100, key)
+	r, stop := start(t, relay.Config{Store: store, Limits: relay.Limits{InFlightMessages: 1000}, Routes: []relay.Route{route}})
+	time.Sleep(40 * time.Second)
+	n := int(got.Load())
+	if s := r.Stats().Routes[0]; s.InFlight > 1000 || s.Retried+s.Failed > 0 {
+		t.Errorf("stats %+v", s)
+	}
+	_ = stop() // the hanging ones may have arrived
+	return n
+}
+
+// A destination that was away gets everything once it is back: each message
+// once, in the order of its key, also what was parked meanwhile, and also when
+// the relay was restarted in between. No attempt is spent.
+func TestParkedWhileAwayKeepTheOrder(t *testing.T) {
+	for name, key := range map[string]func(int, int) string{"without keys": noKey, "seven keys each": someKeys, "one key each": fewKeys} {
+		for _, fault := range []string{"away", "hangs"} {
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/restart=%v", name, fault, restart), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { parkedAndBack(t, faults[fault], key, restart) })
+				})
+			}
+		}
+	}
+}
+
+func parkedAndBack(t *testing.T, fault fault, key func(int, int) string, restart bool) {
+	store, broker := memstore.New(memstore.Options{}), membroker.New()
+	var away atomic.Bool
+	route := queues(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, m outbox.Message) error {
+		if m.Topic == "q1" && away.Load() {
+			return fault(ctx)
+		}
+		return nil
+	}})
+	config := relay.Config{Store: store, Limits: relay.Limits{InFlightMessages: 200}, Routes: []relay.Route{route}}
+	r, stop := start(t, config)
+	const n = 2000
+	const before = 100
+	fill(t, store, 3, before, key)
+	time.Sleep(time.Second)
+	away.Store(true)
+	for i := before + 1; i <= n; i++ {
+		page := make([]outbox.Message, 3)
+		for topic := range page {
+			page[topic] = outbox.Message{Topic: fmt.Sprint("q", topic), Key: key(topic, i), Payload: strconv.AppendInt(nil, int64(i), 10)}
+		}
+		enqueue(t, store, page...)
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Minute)
+	for _, topic := range []string{"q0", "q2"} {
+		if got := len(broker.Messages(topic)); got != n {
+			t.Errorf("%d messages arrived at %s while another one is away, want %d", got, topic, n)
+		}
+	}
+	if got := len(broker.Messages("q1")); got > before {
+		t.Errorf("%d messages arrived where they could not", got)
+	}
+	s := r.Stats().Routes[0]
+	if !s.BreakerOpen || s.DestinationsAway != 1 || len(s.Destinations) != 1 || s.Destinations[0].Name != "q1" || s.Destinations[0].Error == "" || s.Destinations[0].Parked < n/2 {
+		t.Errorf("nothing shows what is away: %+v", s)
+	}
+	states := make(map[outbox.State]int)
+	for _, p := range store.Parked("queues") {
+		states[p.State]++
+		if p.Attempts > 0 || !strings.HasPrefix(p.Message.Topic, "q1") {
+			t.Errorf("parked: %+v", p)
+		}
+	}
+	t.Logf("parked: %v", states)
+	if restart {
+		_ = stop() // what hangs may have arrived
+		r, stop = start(t, config)
+		time.Sleep(time.Minute)
+	}
+	away.Store(false)
+	time.Sleep(3 * time.Minute)
+	if s := r.Stats().Routes[0]; s.BreakerOpen || s.DestinationsAway != 0 || s.Retried+s.Failed > 0 {
+		t.Errorf("attempts were spent, or it is not back: %+v", s)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for topic := range 3 {
+		wantInOrder(t, broker.Messages(fmt.Sprint("q", topic)), n)
+	}
+	if left := store.Parked("queues"); len(left) > 0 {
+		t.Errorf("%d still parked", len(left))
+	}
+}
