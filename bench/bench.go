@@ -67,7 +67,7 @@ func measure(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	for _, s := range o.sections {
 		b.log.Info("section", "name", s.name)
-		if err := s.run(ctx, b); err != nil {
+		if err := s.run(b, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -141,14 +141,21 @@ func versions() []string {
 	return found
 }
 
-// of returns the entries of the ids, or those that the command line names.
-func (b *bench) of(ids ...string) ([]contender.Entry, error) {
-	if len(b.contenders) > 0 {
-		ids = b.contenders
+// of returns those of the entries that the command line asks for: all if it
+// names none.
+func (b *bench) of(entries []contender.Entry) ([]contender.Entry, error) {
+	if len(b.contenders) == 0 {
+		return entries, nil
 	}
-	if len(ids) == 0 {
-		return contender.Entries, nil
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e contender.Entry) bool { return !slices.Contains(b.contenders, e.ID) })
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("none of the contenders %s is in it", strings.Join(b.contenders, ", "))
 	}
+	return entries, nil
+}
+
+// named is of for a section's ids.
+func (b *bench) named(ids ...string) ([]contender.Entry, error) {
 	entries := make([]contender.Entry, len(ids))
 	for i, id := range ids {
 		var err error
@@ -156,5 +163,8 @@ func (b *bench) of(ids ...string) ([]contender.Entry, error) {
 			return nil, err
 		}
 	}
-	return entries, nil
+	return b.of(entries)
 }
+
+// write prints a section's table as soon as it is there.
+func (b *bench) write(t *table) error { return t.write(b.out) }

@@ -43,24 +43,49 @@ func (b *bench) fill(ctx context.Context, e contender.Entry, n int) (*database, 
 	if err != nil {
 		return nil, err
 	}
-	if _, again := e.Contender.(contender.Rereads); !again || d.fresh != n {
-		d.fresh = 0
-		if err := e.Contender.Reset(ctx, d.pool); err != nil {
-			return nil, fmt.Errorf("%s: empty its tables: %w", e.Name, err)
-		}
-		if err := contender.Source(ctx, d.pool, 0, n); err != nil {
-			return nil, fmt.Errorf("%s: make messages: %w", e.Name, err)
-		}
-		if err := e.Contender.Fill(ctx, d.pool); err != nil {
-			return nil, fmt.Errorf("%s: fill its tables: %w", e.Name, err)
-		}
-		if _, err := d.pool.Exec(ctx, "VACUUM (ANALYZE)"); err != nil {
-			return nil, err
-		}
-		d.fresh = n
+	if _, again := e.Contender.(contender.Rereads); again && d.fresh == n {
+		_, err := b.admin.Exec(ctx, "CHECKPOINT")
+		return d, err
 	}
-	_, err = b.admin.Exec(ctx, "CHECKPOINT")
-	return d, err
+	d.fresh = 0
+	if err := e.Contender.Reset(ctx, d.pool); err != nil {
+		return nil, fmt.Errorf("%s: empty its tables: %w", e.Name, err)
+	}
+	if err := b.more(ctx, d, e, 0, n); err != nil {
+		return nil, err
+	}
+	d.fresh = n
+	return d, nil
+}
+
+// more adds n messages, numbered from first.
+func (b *bench) more(ctx context.Context, d *database, e contender.Entry, first, n int) error {
+	if err := contender.Source(ctx, d.pool, first, n); err != nil {
+		return fmt.Errorf("%s: make messages: %w", e.Name, err)
+	}
+	if err := e.Contender.Fill(ctx, d.pool); err != nil {
+		return fmt.Errorf("%s: fill its tables: %w", e.Name, err)
+	}
+	return b.settle(ctx, d)
+}
+
+// settle lets the server do now what it would do during a run.
+func (b *bench) settle(ctx context.Context, d *database) error {
+	if _, err := d.pool.Exec(ctx, "VACUUM (ANALYZE)"); err != nil {
+		return err
+	}
+	_, err := b.admin.Exec(ctx, "CHECKPOINT")
+	return err
+}
+
+// forget drops the contender's database.
+func (b *bench) forget(ctx context.Context, e contender.Entry) {
+	if d := b.databases[e.ID]; d != nil {
+		d.pool.Close()
+		delete(b.databases, e.ID)
+		// Its disk space is all that it could cost: the server goes with the run.
+		_, _ = b.admin.Exec(ctx, "DROP DATABASE bench_"+e.ID+" WITH (FORCE)")
+	}
 }
 
 // reader is a name that nobody has read under.

@@ -11,12 +11,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,8 +49,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 type options struct {
 	sections   []section
 	n          int           // messages of a drain
+	depths     []int         // messages of a drain whose depth is compared
+	sent       int           // published rows
+	rate       int           // messages per second whose latency is measured
+	span       time.Duration // how long producers and latency are measured
+	idle       time.Duration // how long an idle contender is measured
 	rounds     int           // how often each contender runs
 	limit      time.Duration // after which a run of a slow contender is cut off
+	verify     bool          // the order within each key
 	contenders []string      // ids; empty: those of the section
 	settings   map[string]string
 }
@@ -68,6 +76,12 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&o.n, "n", 200_000, "messages of a drain")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each contender runs")
+	depths := flags.String("depths", "5000,50000,500000", "messages of a drain in section depth, with commas between")
+	flags.IntVar(&o.sent, "sent", 5_000_000, "published rows in section sent")
+	flags.IntVar(&o.rate, "rate", 2000, "messages per second in section latency")
+	flags.DurationVar(&o.span, "span", 4*time.Second, "how long producers and latency are measured")
+	flags.DurationVar(&o.idle, "idle", 10*time.Second, "how long an idle contender is measured")
+	flags.BoolVar(&o.verify, "verify", false, "fail when a message overtakes one of its key, where the contender promises an order")
 	flags.DurationVar(&o.limit, "limit", 6*time.Second, "after which a slow contender's run is cut off")
 	contenders := flags.String("contenders", "", "only these contenders, by `ids` with commas between")
 	flags.Func("set", "a `name=value` of the server's settings; may be repeated", func(text string) error {
@@ -88,8 +102,15 @@ func parse(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("%q: sections come before flags", flags.Arg(0))
 	}
-	if o.n <= 0 || o.rounds <= 0 || o.limit <= 0 {
-		return o, fmt.Errorf("--n, --rounds and --limit must be positive")
+	if o.n <= 0 || o.sent <= 0 || o.rate <= 0 || o.rounds <= 0 || o.span <= 0 || o.idle <= 0 || o.limit <= 0 {
+		return o, errors.New("numbers and times must be positive")
+	}
+	for text := range strings.SplitSeq(*depths, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			return o, fmt.Errorf("--depths: %q is no number of messages", text)
+		}
+		o.depths = append(o.depths, n)
 	}
 	if *contenders != "" {
 		o.contenders = strings.Split(*contenders, ",")
@@ -100,11 +121,19 @@ func parse(args []string) (options, error) {
 // section is one question and its tables.
 type section struct {
 	name string
-	run  func(ctx context.Context, b *bench) error
+	run  func(b *bench, ctx context.Context) error
 }
 
 var sections = []section{
-	{"drain", func(ctx context.Context, b *bench) error { return b.drainSection(ctx) }},
+	{"drain", (*bench).drainSection},
+	{"slow", (*bench).slowSection},
+	{"depth", (*bench).depthSection},
+	{"sent", (*bench).sentSection},
+	{"held", (*bench).heldSection},
+	{"relays", (*bench).relaysSection},
+	{"producers", (*bench).producersSection},
+	{"latency", (*bench).latencySection},
+	{"idle", (*bench).idleSection},
 }
 
 func sectionNames() string {

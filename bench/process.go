@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,8 @@ func startProcess(ctx context.Context, j job) (*process, error) {
 		return nil, err
 	}
 	if err := p.tell(string(text)); err != nil {
-		return nil, errors.Join(err, p.kill())
+		p.kill()
+		return nil, err
 	}
 	select {
 	case <-p.ready:
@@ -90,37 +92,31 @@ func (p *process) listen(stdout io.Reader) {
 	case p.out.Error != "":
 		p.err = errors.New(p.out.Error)
 	case err != nil || !said:
-		p.err = fmt.Errorf("it ended without a result (%w):\n%s", cmpErr(err, io.ErrUnexpectedEOF), strings.TrimSpace(p.stderr.String()))
+		p.err = fmt.Errorf("it ended without a result (%w):\n%s", cmp.Or(err, io.ErrUnexpectedEOF), strings.TrimSpace(p.stderr.String()))
 	}
 }
 
-// stop ends the process in order and returns what it measured.
-func (p *process) stop(ctx context.Context) (outcome, error) {
-	_ = p.tell("stop") // one that has ended already says why below
+// wait returns what the process measured, once it has stopped.
+func (p *process) wait(ctx context.Context) (outcome, error) {
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
 	select {
 	case <-p.done:
 		return p.out, p.err
-	case <-time.After(stopPatience):
-		return outcome{}, errors.Join(errors.New("it did not stop"), p.kill())
+	case <-timer.C:
+		p.kill()
+		return outcome{}, errors.New("it did not stop")
 	case <-ctx.Done():
-		return outcome{}, errors.Join(ctx.Err(), p.kill())
+		p.kill()
+		return outcome{}, ctx.Err()
 	}
 }
 
 // stopPatience is how long a contender may take to finish what it has begun.
 const stopPatience = time.Minute
 
-func (p *process) kill() error {
-	err := p.cmd.Process.Kill()
+// kill ends the process, if it still runs.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.done
-	return err
-}
-
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 // runOneCommand makes this program one contender's process. It talks in lines:
 //
-//	in:  a job as JSON, "go", "stop"
+//	in:  a job as JSON, "go", perhaps "mark" (processor time counts from here), "stop"
 //	out: "ready", "count N" while messages come, "result" with an outcome as JSON
 const runOneCommand = "run-one"
 
@@ -32,9 +33,10 @@ type job struct {
 // outcome is what one process measured.
 type outcome struct {
 	contender.Tally
-	CPU   time.Duration // of the process, from go to the end
-	Peak  int64         // bytes resident at most, since the process began
-	Error string
+	CPU      time.Duration // of the process, from go or mark to the end
+	Peak     int64         // bytes resident at most, since the process began
+	Resident int64         // bytes resident at the end
+	Error    string
 }
 
 // progressEvery is how often a process says how many messages it has.
@@ -54,6 +56,9 @@ func runOne(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	sink := contender.NewSink(j.Options.Delay, j.Messages)
+	if j.Options.Times {
+		sink.NoteTimes()
+	}
 	work, err := entry.Contender.Open(ctx, j.Options, sink)
 	if err != nil {
 		return err
@@ -64,11 +69,14 @@ func runOne(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	var before atomic.Int64
+	before.Store(int64(processorTime()))
 	go func() { // ends with the process
-		in.Scan()
+		for in.Scan() && in.Text() == "mark" {
+			before.Store(int64(processorTime()))
+		}
 		stop()
 	}()
-	before := processorTime()
 	sink.Begin()
 	finished := make(chan struct{})
 	var telling sync.WaitGroup
@@ -77,7 +85,7 @@ func runOne(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	close(finished)
 	telling.Wait()
 
-	out := outcome{Tally: sink.Tally(), CPU: processorTime() - before, Peak: peakResident()}
+	out := outcome{Tally: sink.Tally(), CPU: processorTime() - time.Duration(before.Load()), Peak: resident("VmHWM:"), Resident: resident("VmRSS:")}
 	if err != nil {
 		out.Error = err.Error()
 	}
@@ -115,15 +123,15 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peakResident is the most memory that this process had resident, in bytes; 0
-// where the system does not tell.
-func peakResident() int64 {
+// resident is a line of /proc/self/status in bytes: VmRSS is what this process has
+// resident, VmHWM the most that it had. 0 where the system does not tell.
+func resident(name string) int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if value, ok := strings.CutPrefix(line, name); ok {
 			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
 			return kib << 10
 		}

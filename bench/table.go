@@ -65,6 +65,14 @@ func (s spread) rate() string {
 	return fmt.Sprintf("%s (%s–%s)", short(s.median()), short(slices.Min(s)), short(slices.Max(s)))
 }
 
+// span is the median with the range, with the given number of decimals.
+func (s spread) span(decimals int) string {
+	if len(s) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", decimals, s.median(), decimals, slices.Min(s), decimals, slices.Max(s))
+}
+
 // plain is the median with the given number of decimals, or a dash for none.
 func (s spread) plain(decimals int) string {
 	if len(s) == 0 {

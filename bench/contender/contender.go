@@ -36,11 +36,54 @@ type Options struct {
 	Reader string
 	// Delay is what a publish of a batch takes.
 	Delay time.Duration
+	// After is how many messages of a table that nobody reads are left out.
+	After int
+	// Connections of a producer.
+	Connections int
+	// Times: note when each message comes.
+	Times bool
+	// Verify: report a message that overtakes an earlier one of its key, where
+	// the contender promises an order.
+	Verify bool
 }
 
 // Rereads is implemented by contenders that only note how far they have come,
 // so that another Reader finds the messages again.
 type Rereads interface{ Rereads() }
+
+// Inserter is implemented by contenders that can enqueue one message within a
+// transaction, as their users do.
+type Inserter interface {
+	Insert(ctx context.Context, db *pgxpool.Pool) (func(ctx context.Context, tx pgx.Tx, m Message) error, error)
+}
+
+// Keeper is implemented by contenders whose published rows stay in the table.
+type Keeper interface {
+	// FillSent commits the messages of table Source as ones that the reader has
+	// published.
+	FillSent(ctx context.Context, db *pgxpool.Pool, reader string) error
+}
+
+// Message is one message to be enqueued.
+type Message struct {
+	N       int // its number
+	Key     string
+	Payload []byte
+}
+
+// NewMessage makes a message such as Source does.
+func NewMessage(n int) Message {
+	m := Message{N: n, Key: fmt.Sprintf("order-%d", (n*7919)%keys)}
+	m.Payload = fmt.Appendf(make([]byte, 0, PayloadSize), `{"n":"%s","orderId":"%s","note":"`, m.number(), m.Key)
+	for len(m.Payload) < PayloadSize-2 {
+		m.Payload = append(m.Payload, '.')
+	}
+	m.Payload = append(m.Payload, `"}`...)
+	return m
+}
+
+// number is the message's number as payloads have it.
+func (m Message) number() string { return fmt.Sprintf("%09d", m.N) }
 
 // Entry is a contender with what is said about it.
 type Entry struct {
@@ -61,18 +104,32 @@ var Entries = []Entry{
 	{"select_raw", "paged SELECT, not decoded", "as above, columns left as bytes", "", Paged{Raw: true}},
 	{"postrider", "postrider", "order per key, retries, many relays; default settings", "", Postrider{}},
 	{"watermill_100", "watermill-sql, batch 100", "one order for all: a message waits for the acknowledgement of the one before; waits for older transactions of the cluster", watermillModule, Watermill{Batch: 100}},
-	{"watermill_1000", "watermill-sql, batch 1000", "", watermillModule, Watermill{Batch: 1000}},
-	{"watermill_5000", "watermill-sql, batch 5000", "", watermillModule, Watermill{Batch: 5000}},
+	{"watermill_1000", "watermill-sql, batch 1000", "as above", watermillModule, Watermill{Batch: 1000}},
+	{"watermill_5000", "watermill-sql, batch 5000", "as above", watermillModule, Watermill{Batch: 5000}},
 	{"watermill_queue_100", "watermill-sql queue, batch 100", "deletes what is acknowledged; transaction open while publishing; a late commit comes late", watermillModule, Watermill{Batch: 100, Queue: true}},
-	{"watermill_queue_1000", "watermill-sql queue, batch 1000", "", watermillModule, Watermill{Batch: 1000, Queue: true}},
-	{"watermill_queue_5000", "watermill-sql queue, batch 5000", "", watermillModule, Watermill{Batch: 5000, Queue: true}},
+	{"watermill_queue_1000", "watermill-sql queue, batch 1000", "as above", watermillModule, Watermill{Batch: 1000, Queue: true}},
+	{"watermill_queue_5000", "watermill-sql queue, batch 5000", "as above", watermillModule, Watermill{Batch: 5000, Queue: true}},
+	{"river", "river", "a job queue: no order; every job's state is kept as a row; 2000 workers, fetch pause 2 ms", riverModule, River{}},
+	{"gue", "gue", "a job queue: no order; one transaction for each job, 16 workers; poll strategy by run_at, since its default sorts the backlog for every job", gueModule, Gue{}},
+	{"row_by_row", "row by row", "as articles show it, without their pause: 10 rows FOR UPDATE SKIP LOCKED, an UPDATE for each", "", RowByRow{}},
+	{"skip_locked_1000", "SKIP LOCKED, DELETE, batch 1000", "written here, for libraries that the module proxy lacks: no order with two relays, no retry, transaction open while publishing", "", SkipLocked{Batch: 1000}},
+	{"skip_locked_2000", "SKIP LOCKED, DELETE, batch 2000", "as above", "", SkipLocked{Batch: 2000}},
+	{"skip_locked_5000", "SKIP LOCKED, DELETE, batch 5000", "as above", "", SkipLocked{Batch: 5000}},
+	{"skip_locked_10000", "SKIP LOCKED, DELETE, batch 10000", "as above", "", SkipLocked{Batch: 10_000}},
+}
+
+// Polling are settings of contenders that matter to latency alone.
+var Polling = []Entry{
+	{"watermill_poll", "watermill-sql, polls every 5 ms", "its default is every second", watermillModule, Watermill{Batch: 100, Poll: 5 * time.Millisecond}},
 }
 
 // Find returns the entry of an id.
 func Find(id string) (Entry, error) {
-	for _, e := range Entries {
-		if e.ID == id {
-			return e, nil
+	for _, list := range [][]Entry{Entries, Polling, Producers} {
+		for _, e := range list {
+			if e.ID == id {
+				return e, nil
+			}
 		}
 	}
 	return Entry{}, fmt.Errorf("no contender is called %q", id)
@@ -144,4 +201,16 @@ func connect(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 		conn.Release()
 	}
 	return pool, nil
+}
+
+// idlePause of the pollers that are written here.
+const idlePause = 5 * time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

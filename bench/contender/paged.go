@@ -50,6 +50,11 @@ func (Paged) Setup(ctx context.Context, db *pgxpool.Pool) error { return exec(ct
 // Fill copies the source.
 func (Paged) Fill(ctx context.Context, db *pgxpool.Pool) error { return exec(ctx, db, fillPagedSQL) }
 
+// FillSent copies the source; Options.After leaves it out.
+func (p Paged) FillSent(ctx context.Context, db *pgxpool.Pool, _ string) error {
+	return p.Fill(ctx, db)
+}
+
 // Reset empties the table.
 func (Paged) Reset(ctx context.Context, db *pgxpool.Pool) error {
 	return exec(ctx, db, "TRUNCATE paged RESTART IDENTITY")
@@ -79,7 +84,7 @@ func (p Paged) Open(ctx context.Context, o Options, sink *Sink) (func(context.Co
 			read = p.raw
 		}
 		page := make([]pagedRow, 0, pageSize)
-		for after := int64(0); ctx.Err() == nil; {
+		for after := int64(o.After); ctx.Err() == nil; {
 			page = page[:0]
 			rows, err := db.Query(ctx, pageSQL, after, pageSize)
 			if err == nil {

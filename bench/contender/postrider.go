@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/source/poll"
 	"github.com/postrider/postrider/store/pgstore"
@@ -48,6 +50,45 @@ func (p Postrider) Reset(ctx context.Context, db *pgxpool.Pool) error {
 	return p.Setup(ctx, db)
 }
 
+// Insert enqueues through the Writer of package outbox.
+func (Postrider) Insert(context.Context, *pgxpool.Pool) (func(ctx context.Context, tx pgx.Tx, m Message) error, error) {
+	writer := outbox.NewWriter(pgstore.Pgx{})
+	return func(ctx context.Context, tx pgx.Tx, m Message) error {
+		return writer.Enqueue(ctx, tx, outbox.Message{Topic: "orders", Key: m.Key, Type: "order.created", Payload: m.Payload})
+	}, nil
+}
+
+// FillSent fills the logs and lets a relay publish what is in them.
+func (p Postrider) FillSent(ctx context.Context, db *pgxpool.Pool, reader string) error {
+	var n int
+	if err := db.QueryRow(ctx, "SELECT count(*) FROM bench_source").Scan(&n); err != nil {
+		return err
+	}
+	if err := p.Fill(ctx, db); err != nil {
+		return err
+	}
+	sink := NewSink(0, 0)
+	run, err := p.Open(ctx, Options{URL: db.Config().ConnString(), Reader: reader}, sink)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		for sink.Count() < n && running.Err() == nil {
+			pause(running, idlePause)
+		}
+		stop()
+	}()
+	if err := run(running); err != nil {
+		return err
+	}
+	if sink.Count() != n {
+		return fmt.Errorf("%d messages of %d were published: %w", sink.Count(), n, context.Cause(ctx))
+	}
+	return nil
+}
+
 // Open connects and configures a relay with one route for all topics.
 func (Postrider) Open(ctx context.Context, o Options, sink *Sink) (func(context.Context) error, error) {
 	db, err := connect(ctx, o.URL, postriderConnections)
@@ -60,7 +101,7 @@ func (Postrider) Open(ctx context.Context, o Options, sink *Sink) (func(context.
 	}
 	r, err := relay.New(relay.Config{
 		Store:  store,
-		Routes: []relay.Route{{Name: o.Reader, Topics: []string{"**"}, Publisher: publisher{sink}}},
+		Routes: []relay.Route{{Name: o.Reader, Topics: []string{"**"}, Publisher: &publisher{sink: sink, verify: o.Verify}}},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

@@ -1,12 +1,10 @@
 package contender
 
 import (
-	"context"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/postrider/postrider/outbox"
 )
 
 // Sink is the broker of the bench: it counts what it gets, after the delay that
@@ -14,6 +12,7 @@ import (
 type Sink struct {
 	delay time.Duration
 	seen  []atomic.Uint64 // a bit for each message
+	times []atomic.Int64  // when each message came, in nanoseconds since 1970; nil: not noted
 	count atomic.Int64
 
 	mu    sync.Mutex
@@ -27,6 +26,9 @@ type Sink struct {
 func NewSink(delay time.Duration, limit int) *Sink {
 	return &Sink{delay: delay, seen: make([]atomic.Uint64, limit/64+1)}
 }
+
+// NoteTimes makes the sink note when each message comes.
+func (s *Sink) NoteTimes() { s.times = make([]atomic.Int64, len(s.seen)*64) }
 
 // Begin starts the clock.
 func (s *Sink) Begin() {
@@ -68,8 +70,12 @@ func (s *Sink) add(n int) {
 
 // Mark notes that a message came.
 func (s *Sink) Mark(n int) {
-	if n >= 0 && n/64 < len(s.seen) {
-		s.seen[n/64].Or(1 << (n % 64))
+	if n < 0 || n/64 >= len(s.seen) {
+		return
+	}
+	s.seen[n/64].Or(1 << (n % 64))
+	if s.times != nil {
+		s.times[n].CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 
@@ -77,10 +83,14 @@ func (s *Sink) Mark(n int) {
 const numberAt = len(`{"n":"`)
 
 // MarkPayload notes that the message with this payload came.
-func (s *Sink) MarkPayload(payload []byte) {
-	if len(payload) >= numberAt+9 {
-		s.Mark(digits(payload[numberAt : numberAt+9]))
+func (s *Sink) MarkPayload(payload []byte) { s.Mark(numberOf(payload)) }
+
+// numberOf is the number in a payload, or -1.
+func numberOf(payload []byte) int {
+	if len(payload) < numberAt+9 {
+		return -1
 	}
+	return digits(payload[numberAt : numberAt+9])
 }
 
 // digits is the number that is written, or -1.
@@ -99,9 +109,11 @@ func digits[T string | []byte](text T) int {
 type Tally struct {
 	Count    int           // messages, doubles included
 	Distinct int           // different messages
+	Sum      int           // of the numbers of the different messages
 	Elapsed  time.Duration // from the start of the clock to the last message
 	ToFirst  time.Duration // from the start of the clock to the first message
 	Head     int           // messages in the first batch
+	Times    []int64       // when each message came, in nanoseconds since 1970, 0 for never; if noted
 }
 
 // Tally sums up.
@@ -110,7 +122,11 @@ func (s *Sink) Tally() Tally {
 	for i := range s.seen {
 		for word := s.seen[i].Load(); word != 0; word &= word - 1 {
 			t.Distinct++
+			t.Sum += i*64 + bits.TrailingZeros64(word)
 		}
+	}
+	for i := range s.times {
+		t.Times = append(t.Times, s.times[i].Load())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,15 +135,4 @@ func (s *Sink) Tally() Tally {
 		t.Elapsed, t.ToFirst = s.last.Sub(s.begun), s.first.Sub(s.begun)
 	}
 	return t
-}
-
-// publisher is a sink as this project's relay sees it.
-type publisher struct{ sink *Sink }
-
-func (p publisher) Publish(_ context.Context, msgs []outbox.Message) []outbox.Result {
-	for i := range msgs {
-		p.sink.MarkPayload(msgs[i].Payload)
-	}
-	p.sink.Batch(len(msgs))
-	return make([]outbox.Result, len(msgs))
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -70,6 +72,31 @@ func (w Watermill) Reset(ctx context.Context, db *pgxpool.Pool) error {
 		statements = append(statements, "TRUNCATE watermill_offsets_"+watermillTopic)
 	}
 	return exec(ctx, db, statements...)
+}
+
+// FillSent copies the source and notes that the reader had all of it.
+func (w Watermill) FillSent(ctx context.Context, db *pgxpool.Pool, reader string) error {
+	if err := w.Fill(ctx, db); err != nil || w.Queue {
+		return err
+	}
+	_, err := db.Exec(ctx, `INSERT INTO watermill_offsets_`+watermillTopic+` (consumer_group, offset_acked, last_processed_transaction_id)
+		SELECT $1, "offset", transaction_id FROM watermill_`+watermillTopic+` ORDER BY transaction_id DESC, "offset" DESC LIMIT 1
+		ON CONFLICT (consumer_group) DO UPDATE SET offset_acked = excluded.offset_acked, last_processed_transaction_id = excluded.last_processed_transaction_id`, reader)
+	return err
+}
+
+// Insert publishes within the transaction.
+func (w Watermill) Insert(context.Context, *pgxpool.Pool) (func(ctx context.Context, tx pgx.Tx, m Message) error, error) {
+	schema, _ := w.adapters()
+	return func(ctx context.Context, tx pgx.Tx, m Message) error {
+		p, err := sql.NewPublisher(sql.TxFromPgx(tx), sql.PublisherConfig{SchemaAdapter: schema}, watermill.NopLogger{})
+		if err != nil {
+			return err
+		}
+		out := message.NewMessageWithContext(ctx, watermill.NewUUID(), m.Payload)
+		out.Metadata.Set("key", m.Key)
+		return p.Publish(watermillTopic, out)
+	}, nil
 }
 
 // Open connects and subscribes.
