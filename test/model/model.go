@@ -1,0 +1,36 @@
+package model
+
+// model explores one instance. It is not safe for concurrent use.
+type model struct {
+	Instance
+	broken string // the promise that the step under way has broken
+	emit   func(step, *state)
+}
+
+func newModel(i Instance) *model {
+	if i.PageSize == 0 {
+		i.PageSize = maxNumbers
+	}
+	if i.MaxPromoted == 0 {
+		i.MaxPromoted = 1
+	}
+	return &model{Instance: i}
+}
+
+func (m *model) start() state {
+	var s state
+	s.next, s.xmax = 2, 2 // 1 stands for an id that is finished in every snapshot
+	return s
+}
+
+func (m *model) is(mistake Mistake) bool { return m.Mistake == mistake }
+
+func (m *model) may(s *state, trouble int) bool {
+	return int(s.spent[trouble]) < m.allowed(trouble)
+}
+
+func (m *model) breaks(promise string) {
+	if m.broken == "" {
+		m.broken = promise
+	}
+}

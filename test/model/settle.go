@@ -1,0 +1,378 @@
+package model
+
+// This file is store/pgstore: the cursor's row, its token, and parked.
+
+// locked reports whether a transaction that is open has updated the cursor's
+// row, so that others who want to have to wait.
+func (s *state) locked() bool {
+	for i := range s.relays {
+		if l := &s.relays[i]; l.phase == taking || l.settle.at == written {
+			return true
+		}
+	}
+	return false
+}
+
+// leaseSteps are taking, renewing and giving up the lease.
+func (m *model) leaseSteps(s *state, i int) {
+	l := &s.relays[i]
+	switch l.phase {
+	case away, stopped:
+		m.acquireSteps(s, i)
+	case taking:
+		n := *s
+		m.takeOver(&n, i)
+		m.emit(step{act: actTakes, who: uint8(i)}, &n)
+	case working, stopping:
+		m.settleSteps(s, i)
+	}
+	m.serverSteps(s, i)
+	if l.phase == stopping {
+		m.closeStep(s, i)
+	}
+}
+
+func (m *model) acquireSteps(s *state, i int) {
+	l := &s.relays[i]
+	if l.settle.at != notSettling {
+		return // see the package comment
+	}
+	free := s.cursor.token == 0 || s.cursor.expired || m.is(TakesHeldLease)
+	if m.is(LoadBeforeUpdate) && !l.fresh {
+		n := *s
+		m.load(&n, i)
+		n.relays[i].fresh = true // it has loaded
+		m.emit(step{act: actLoads, who: uint8(i)}, &n)
+		return
+	}
+	if !free || s.locked() {
+		return
+	}
+	n := *s
+	if m.Slow {
+		n.relays[i].phase = taking
+		n.relays[i].settle.xid = n.newID()
+		m.emit(step{act: actAcquire, who: uint8(i)}, &n)
+		return
+	}
+	n.relays[i].settle.xid = n.newID()
+	m.takeOver(&n, i)
+	m.emit(step{act: actTakes, who: uint8(i)}, &n)
+}
+
+// takeOver commits a takeover: of the row, and of what was loaded after it was
+// locked.
+func (m *model) takeOver(s *state, i int) {
+	l := &s.relays[i]
+	xid := l.settle.xid
+	l.settle = settling{}
+	if !m.is(LoadBeforeUpdate) {
+		m.load(s, i)
+	}
+	s.cursor.token, s.cursor.expired = uint8(i+1), false
+	l.phase, l.fresh = working, true
+	s.finish(xid)
+}
+
+// load reads the state. What was unsettled is missing until it is read again.
+func (m *model) load(s *state, i int) {
+	l := &s.relays[i]
+	*l = lease{phase: l.phase, pos: s.cursor.pos}
+	if !m.is(BarePosition) {
+		l.addGroup(s.cursor.unsettled, 0)
+	}
+	var keys uint8
+	for _, p := range s.parked.all() {
+		if key := m.key(s, p.seq); key != 0 && m.inTheWay(p.state) {
+			l.closes |= only(p.seq)
+			keys |= 1 << key
+		}
+	}
+	m.order(s, keys)
+	if m.is(ClosedNotLoaded) {
+		l.closes = 0
+	}
+}
+
+// inTheWay reports whether a message in this state keeps its key closed.
+func (m *model) inTheWay(at what) bool {
+	return at == retrying || at == blocked && !m.is(OnlyHeadsClose) || at == failed && m.Hold && !m.is(HoldDoesNot)
+}
+
+// closesForGood: in the store, blocked ones are no reason to wait.
+func (m *model) closesForGood(at what) bool {
+	return at == retrying || at == failed && m.Hold && !m.is(HoldDoesNot)
+}
+
+// settleSteps begin a Settle if it would change anything.
+func (m *model) settleSteps(s *state, i int) {
+	l := &s.relays[i]
+	if l.settle.at != notSettling {
+		return
+	}
+	n := *s
+	x := &n.relays[i]
+	useful := m.beginSettle(&n, i)
+	if !useful {
+		return
+	}
+	switch {
+	case s.locked():
+		if !m.is(FenceBySubquery) {
+			return // it waits, and goes on as if it had begun then
+		}
+		x.settle.at, x.settle.passed = queued, m.holds(s, i)
+		m.emit(step{act: actSettleWaits, who: uint8(i)}, &n)
+	default:
+		m.fence(&n, i)
+	}
+}
+
+// beginSettle takes what is to be written from the memory of the relay.
+func (m *model) beginSettle(s *state, i int) (useful bool) {
+	l := &s.relays[i]
+	settles := l.outcomes.settledOfLog()
+	if m.is(UnsettledWhenBlocked) {
+		settles = l.outcomes.sentOfLog()
+	}
+	st := settling{pos: l.pos, unsettled: l.held&^settles | l.gaps(), outcomes: l.outcomes, refusals: l.refusals}
+	if m.is(SentWhenAsked) {
+		for _, e := range l.hand.all() {
+			if e.state == publishing && !e.parked {
+				st.unsettled &^= only(e.seq)
+			}
+		}
+	}
+	if m.is(HeldForgotten) {
+		st.unsettled = l.gaps()
+	}
+	useful = l.outcomes.n > 0 || !l.fresh || st.pos != s.cursor.pos || st.unsettled != s.cursor.unsettled
+	for j := range l.groups[:l.ngroups] {
+		if g := &l.groups[j]; g.fence == 0 {
+			g.known, useful = true, true
+		}
+	}
+	l.outcomes, l.refusals = list{}, 0
+	l.settle = st
+	return useful
+}
+
+// settledOfLog are the numbers of the log that have an outcome.
+func (l *list) settledOfLog() (out set) {
+	for _, e := range l.all() {
+		if !e.parked {
+			out |= only(e.seq)
+		}
+	}
+	return out
+}
+
+func (l *list) sentOfLog() (out set) {
+	for _, e := range l.all() {
+		if !e.parked && e.state == sent {
+			out |= only(e.seq)
+		}
+	}
+	return out
+}
+
+// fence updates the cursor's row where it still has the token, with which every
+// settling transaction starts.
+func (m *model) fence(s *state, i int) {
+	l := &s.relays[i]
+	st := &l.settle
+	if !m.holds(s, i) && !st.passed && !m.is(SettleWithoutToken) {
+		st.at = notSettling
+		if l.phase == working || l.phase == stopping {
+			m.lose(s, i)
+		}
+		m.emit(step{act: actSettleFenced, who: uint8(i)}, s)
+		return
+	}
+	st.xid = s.newID()
+	st.at = written
+	if !m.Slow {
+		m.commitSettle(s, i)
+	}
+	m.emit(step{act: actSettle, who: uint8(i)}, s)
+}
+
+// serverSteps are what PostgreSQL does about a settle that was sent.
+func (m *model) serverSteps(s *state, i int) {
+	st := &s.relays[i].settle
+	switch st.at {
+	case queued:
+		if !s.locked() {
+			n := *s
+			m.fence(&n, i)
+		}
+	case written:
+		n := *s
+		m.commitSettle(&n, i)
+		m.emit(step{act: actSettleCommits, who: uint8(i)}, &n)
+		if st.orphan {
+			n := *s
+			n.finish(st.xid)
+			n.relays[i].settle = settling{}
+			m.emit(step{act: actSettleAborts, who: uint8(i)}, &n)
+		}
+	case answered:
+		n := *s
+		m.settled(&n, i)
+		m.emit(step{act: actSettled, who: uint8(i)}, &n)
+	}
+}
+
+// commitSettle makes what was settled visible.
+func (m *model) commitSettle(s *state, i int) {
+	if !m.holds(s, i) {
+		m.breaks("a relay that lost its lease changed the state")
+	}
+	st := &s.relays[i].settle
+	s.cursor.pos, s.cursor.unsettled = st.pos, st.unsettled
+	s.cursor.expired = false
+	m.park(s, &st.outcomes)
+	s.finish(st.xid)
+	st.at = answered
+	if st.orphan {
+		*st = settling{}
+	}
+}
+
+// park writes the outcomes that concern parked, then decides for each key that
+// was touched which of its blocked messages are due.
+func (m *model) park(s *state, outcomes *list) {
+	var keys uint8
+	for _, o := range outcomes.all() {
+		if o.state == failed && !m.Hold {
+			s.excused |= only(o.seq)
+		}
+	}
+	for _, fromLog := range []bool{true, false} {
+		for _, o := range outcomes.all() {
+			if o.parked == fromLog || !o.parked && o.state == sent {
+				continue
+			}
+			keys |= 1 << m.key(s, o.seq)
+			row := s.parked.find(o.seq)
+			switch {
+			case o.state == sent:
+				s.parked.remove(o.seq)
+			case row != nil:
+				row.state, row.due = o.state, false
+			default:
+				s.parked.add(entry{seq: o.seq, state: o.state})
+			}
+		}
+	}
+	if m.is(PromotedWhenSent) {
+		keys = 0
+		for _, o := range outcomes.all() {
+			if o.parked && o.state == sent {
+				keys |= 1 << m.key(s, o.seq)
+			}
+		}
+	}
+	m.order(s, keys)
+}
+
+// order is pgstore's demote and promote: blocked messages that were due wait
+// again when an earlier one is in their way, and of each key that nothing closes
+// any more the first blocked ones become due.
+func (m *model) order(s *state, keys uint8) {
+	for key := uint8(1); key <= maxKeys; key++ {
+		if keys&(1<<key) == 0 {
+			continue
+		}
+		closed := false
+		for _, p := range s.parked.all() {
+			closed = closed || m.key(s, p.seq) == key && m.closesForGood(p.state)
+		}
+		if closed && !m.is(NeverDemoted) {
+			m.mark(s, key, maxNumbers, false)
+		}
+		if !closed || m.is(PromotedTooEarly) {
+			m.mark(s, key, m.MaxPromoted, true)
+		}
+	}
+}
+
+// mark makes the first blocked messages of a key due, or not.
+func (m *model) mark(s *state, key uint8, most int, due bool) {
+	for j := range s.parked.all() {
+		p := &s.parked.of[j]
+		if m.is(ParkedBeforeOrder) && due {
+			p = &s.parked.of[int(s.parked.n)-1-j]
+		}
+		if most > 0 && p.state == blocked && m.key(s, p.seq) == key {
+			p.due = due
+			most--
+		}
+	}
+}
+
+// dueRows are parked messages whose time has come, but for those handed out.
+func (m *model) dueRows(s *state, l *lease) (out set) {
+	for _, p := range s.parked.all() {
+		if p.due && !l.parkedOut.has(p.seq) {
+			out |= only(p.seq)
+		}
+	}
+	return out
+}
+
+// settled is Settle's return.
+func (m *model) settled(s *state, i int) {
+	l := &s.relays[i]
+	st := l.settle
+	l.settle = settling{}
+	l.held &^= st.outcomes.settledOfLog()
+	l.fresh = !st.ranOut || m.is(DeadlineFromAnswer)
+	for j := range l.groups[:l.ngroups] {
+		g := &l.groups[j]
+		if g.fence == 0 && (g.known || m.is(FenceTooEarly)) {
+			g.fence = st.xid
+		}
+		g.known = false
+	}
+	for _, o := range st.outcomes.all() {
+		if o.parked {
+			l.parkedOut &^= only(o.seq)
+		}
+	}
+	m.committedOutcomes(l, &st)
+}
+
+// closeStep gives the lease up once everything is settled.
+func (m *model) closeStep(s *state, i int) {
+	l := &s.relays[i]
+	busy := l.outcomes.n > 0 || l.settle.at != notSettling
+	if m.is(StopForgets) {
+		busy = false
+	}
+	if busy || l.publishing() || s.locked() {
+		return
+	}
+	n := *s
+	if !m.holds(s, i) {
+		m.lose(&n, i)
+		m.emit(step{act: actFenced, who: uint8(i)}, &n)
+		return
+	}
+	l.mine.each(func(seq uint8) {
+		if !s.recorded(seq) {
+			m.breaks("a clean stop left an acknowledged message that will be sent again")
+		}
+	})
+	xid := n.newID()
+	n.finish(xid)
+	n.cursor.token, n.cursor.expired = 0, false
+	n.relays[i] = lease{phase: stopped}
+	m.emit(step{act: actClose, who: uint8(i)}, &n)
+}
+
+// recorded reports whether the database says that the number is done: sent, or
+// of no interest.
+func (s *state) recorded(seq uint8) bool {
+	return seq <= s.cursor.pos && !s.cursor.unsettled.has(seq) && s.parked.find(seq) == nil
+}
