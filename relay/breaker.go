@@ -116,7 +116,7 @@ func (d *destination) pickProbe(now time.Time, from func(*outlet, time.Time) []*
 			continue
 		}
 		if items := from(o, now); len(items) > 0 {
-			return d.r.newBatch(o, items, batch{probe: true})
+			return d.r.newBatch(o, items, batch{probe: true}, now)
 		}
 	}
 	return nil

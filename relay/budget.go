@@ -27,6 +27,7 @@ type budget struct {
 	messages int   // in hand, and reserved
 	bytes    int64 // in hand
 	reserved int64 // bytes
+	lent     int   // messages beyond maxMessages
 	shut     bool  // nothing is to be received for now
 	waiting  int
 	freed    chan struct{} // closed, and replaced, by a release that somebody waits for
@@ -81,7 +82,7 @@ func (b *budget) fit(want int, size int64) room {
 	if b.shut {
 		return room{}
 	}
-	n := min(int64(b.maxMessages-b.messages), (b.maxBytes-b.bytes-b.reserved)/size, int64(want))
+	n := min(int64(b.maxMessages+b.lent-b.messages), (b.maxBytes-b.bytes-b.reserved)/size, int64(want))
 	if n < 1 && b.bytes == 0 && b.messages < b.maxMessages {
 		n = 1 // a message larger than the limit still has to go through
 	}
@@ -126,6 +127,16 @@ func (b *budget) release(messages int, bytes int64) {
 	if messages > 0 || bytes > 0 {
 		b.wake()
 	}
+}
+
+// lend allows for more messages, until it is called again.
+func (b *budget) lend(messages int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if messages > b.lent {
+		defer b.wake()
+	}
+	b.lent = messages
 }
 
 // shutDown says whether nothing is to be received for now.

@@ -73,7 +73,10 @@ type Config struct {
 // that are parked because of a destination. Every route gets an equal part of
 // them, so that one cannot starve the others.
 type Limits struct {
-	// InFlightMessages, over all routes. Default DefaultInFlightMessages.
+	// InFlightMessages, over all routes. A route with several destinations may
+	// have up to four times its part, within InFlightBytes, while calls to a slow
+	// one run and messages of their keys wait for that. Default
+	// DefaultInFlightMessages.
 	InFlightMessages int
 	// InFlightBytes, over all routes, of payloads, headers and keys. When
 	// messages suddenly grow it can be exceeded by one page for each shard,

@@ -31,7 +31,7 @@ type destination struct {
 	waitingBytes int64
 	alone        int // messages in their solo queues
 	soloing      int // being published so
-	calls        int
+	calls        []*batch
 	publishing   int // messages in them
 	used         time.Time
 
@@ -254,7 +254,7 @@ func (s *session) leave() {
 
 // inHand reports whether messages for it are in hand.
 func (d *destination) inHand() bool {
-	if d.waiting+d.alone+d.calls > 0 {
+	if d.waiting+d.alone+len(d.calls) > 0 {
 		return true
 	}
 	for _, o := range d.outlets {
@@ -277,7 +277,7 @@ func (d *destination) enqueue() {
 
 func (d *destination) mayRun() bool {
 	switch {
-	case d.calls >= d.callLimit():
+	case len(d.calls) >= d.callLimit():
 		return false
 	case d.breaker.open:
 		return d.breaker.wanted(time.Now())
@@ -301,7 +301,7 @@ func (d *destination) soloLimit() int { return max(1, d.r.Concurrency/2) }
 
 // take returns the next batch for it, or nil if nothing may be published now.
 func (d *destination) take(now time.Time) *batch {
-	if d.calls >= d.callLimit() {
+	if len(d.calls) >= d.callLimit() {
 		return nil // the end of one of them gives it its turn again
 	}
 	if d.breaker.open {
@@ -320,11 +320,11 @@ func (d *destination) take(now time.Time) *batch {
 		if o.solo.len() > 0 && d.soloing < d.soloLimit() {
 			if items := o.pullSolo(now); len(items) > 0 {
 				d.soloing++
-				return d.r.newBatch(o, items, batch{solo: true})
+				return d.r.newBatch(o, items, batch{solo: true}, now)
 			}
 		}
 		if items := o.pull(most, bytes, now); len(items) > 0 {
-			return d.r.newBatch(o, items, batch{})
+			return d.r.newBatch(o, items, batch{}, now)
 		}
 	}
 	return nil
@@ -345,7 +345,7 @@ func (d *destination) share() (most int, bytes int64) {
 	if r.limiter != nil {
 		most = min(most, r.limiter.Burst())
 	}
-	free := max(min(r.Concurrency-d.calls, r.crew()-r.calls), 1)
+	free := max(min(r.Concurrency-len(d.calls), r.crew()-r.calls), 1)
 	share := max((d.waiting+free-1)/free, smallestBatch)
 	if d.batch > 0 {
 		most = min(most, d.batch)
@@ -353,7 +353,7 @@ func (d *destination) share() (most int, bytes int64) {
 	if d.name != "" {
 		bytes /= 16
 		room := (r.budget.maxMessages-r.publishing)/2 - d.publishing
-		if room < smallestBatch && d.calls > 0 {
+		if room < smallestBatch && len(d.calls) > 0 {
 			return 0, 0
 		}
 		share = min(share, max(room, smallestBatch))

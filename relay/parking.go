@@ -118,6 +118,7 @@ func (r *route) relieve() {
 	}
 	if len(r.stuck) > 0 {
 		r.unload(now)
+		r.lend()
 		for _, s := range r.sessions {
 			s.kick()
 		}
@@ -134,7 +135,7 @@ func (r *route) starving(now time.Time) bool {
 	return false
 }
 
-// oldest is when the message was received that has waited longest.
+// oldest is since when a message waits in hand, or a call runs.
 func (d *destination) oldest() time.Time {
 	at := time.Now()
 	for _, o := range d.outlets {
@@ -144,17 +145,19 @@ func (d *destination) oldest() time.Time {
 			}
 		}
 	}
+	for _, b := range d.calls {
+		if b.began.Before(at) {
+			at = b.began
+		}
+	}
 	return at
 }
 
-// isLarge reports whether what waits for the destination, and behind that, takes
-// an eighth of the room.
+// isLarge reports whether what is in hand because of the destination takes an
+// eighth of the room.
 func (d *destination) isLarge() bool {
-	if d.waitingBytes >= d.r.budget.maxBytes/8 {
-		return true
-	}
 	most := d.r.budget.maxMessages / 8
-	n := d.waiting + d.alone
+	n := d.waiting + d.alone + d.tied(most)
 	for _, o := range d.outlets {
 		for _, q := range []*queue{&o.ready, &o.solo} {
 			for _, it := range q.all() {
@@ -165,7 +168,34 @@ func (d *destination) isLarge() bool {
 			}
 		}
 	}
-	return n >= most
+	return n >= most || d.waitingBytes >= d.r.budget.maxBytes/8
+}
+
+// tied is how many messages are being published and wait behind those, counted
+// to most: they cannot be parked until the calls have ended.
+func (d *destination) tied(most int) int {
+	n := 0
+	for _, b := range d.calls {
+		for _, it := range b.items {
+			if n >= most {
+				return n
+			}
+			n += it.line(most)
+		}
+	}
+	return n
+}
+
+// lend makes up for the room that messages tied to slow destinations take, for
+// as long as their calls run: to three times the limit of messages.
+func (r *route) lend() {
+	lent, most := 0, 3*r.budget.maxMessages
+	for d := range r.stuck {
+		if lent < most {
+			lent += d.tied(most - lent)
+		}
+	}
+	r.budget.lend(min(lent, most))
 }
 
 // unload parks what stuck destinations have waiting in hand, but for a little:

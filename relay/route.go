@@ -159,7 +159,8 @@ type batch struct {
 	items    []*item
 	solo     bool
 	probe    bool
-	counted  bool      // among the route's probes
+	counted  bool // among the route's probes
+	began    time.Time
 	deadline time.Time // of the lease
 	passes   uint64    // of the destination when it was taken
 	openings int       // of its breaker
@@ -210,19 +211,19 @@ func (r *route) take(now time.Time) *batch {
 	return nil
 }
 
-func (r *route) newBatch(o *outlet, items []*item, b batch) *batch {
+func (r *route) newBatch(o *outlet, items []*item, b batch, now time.Time) *batch {
 	d := o.to
 	o.s.publishing += len(items)
 	d.publishing += len(items)
 	r.publishing += len(items)
-	d.calls++
 	r.calls++
 	if b.probe {
 		r.probing++
 	}
-	d.used = time.Now()
-	b.counted = b.probe
+	d.used = now
+	b.began, b.counted = now, b.probe
 	b.outlet, b.items, b.deadline, b.passes, b.openings = o, items, o.s.deadline, d.passes, d.breaker.openings
+	d.calls = append(d.calls, &b)
 	return &b
 }
 
@@ -274,8 +275,11 @@ func (r *route) left(b *batch) {
 	s.publishing -= len(b.items)
 	d.publishing -= len(b.items)
 	r.publishing -= len(b.items)
-	d.calls--
+	d.calls = slices.DeleteFunc(d.calls, func(other *batch) bool { return other == b })
 	r.calls--
+	if d.behind {
+		r.lend()
+	}
 	if b.counted {
 		r.probing--
 	}
