@@ -90,6 +90,9 @@ type loader struct {
 	list  *yaml.Node       // the file's routes
 	tree  *file
 	names map[string]origin // where each route's name stands
+	// unread: there is a file that could not be read, so that nobody knows what
+	// it would have said.
+	unread bool
 }
 
 func (l *loader) readFile(c *Config) {
@@ -106,22 +109,28 @@ func (l *loader) readFile(c *Config) {
 	case errors.Is(err, fs.ErrNotExist) && !asked:
 		return
 	case err != nil && !asked:
+		l.unread = true
 		l.problems.add(origin{file: name}, "", reason(err), "make it readable, or name another file with --config")
 		return
 	case err != nil:
+		l.unread = true
 		l.problems.add(at, "", quote(name)+": "+reason(err), "name a file that can be read")
 		return
 	case len(data) > maxFile:
+		l.unread = true
 		l.problems.add(origin{file: name}, "", "is larger than "+ByteSize(maxFile).String(), "is it the right file?")
 		return
 	}
 	c.File, l.name = name, name
 	f := &file{reader: &l.reader, name: name, lookup: func(v string) (string, bool) { text, ok := l.env[v]; return text, ok }}
 	l.tree = f
+	before := len(l.problems)
 	root := f.parse(data)
 	if root == nil {
+		l.unread = len(l.problems) > before
 		return
 	}
+	l.unread = resolve(root).Kind != yaml.MappingNode // which mapping reports
 	keep := func(key string) field {
 		return field{key: key, scalar: func(v value) { l.file[v.setting] = v }}
 	}
@@ -215,7 +224,7 @@ func (l *loader) database(c *Config) {
 			return
 		}
 	}
-	if l.in.Database {
+	if l.in.Database && !l.unread {
 		l.problems.add(origin{}, "", "no database is named", "use --db URL, POSTRIDER_DATABASE, or \"database: URL\" in "+DefaultFile+"; URLs are "+databaseForms)
 	}
 }

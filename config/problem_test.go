@@ -184,3 +184,27 @@ func TestWhatIsMissing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Nobody knows what a file would have said that cannot be read, so what is
+// missing without it is no news.
+func TestABrokenFileIsOneProblem(t *testing.T) {
+	for text, want := range map[string]string{
+		"routes: [":          "postrider.yaml:1:",
+		"- database\n":      "postrider.yaml:1:1: ",
+		"database: \x00\n": "postrider.yaml:1:11: is not text",
+	} {
+		_, err := Load(Input{File: DefaultFile, ReadFile: files(map[string]string{DefaultFile: text}), Database: true, Routes: true})
+		bad, ok := errors.AsType[*Error](err)
+		if !ok || len(bad.Problems) != 1 || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	_, err := Load(Input{File: "gone.yaml", ReadFile: files(nil), Database: true, Routes: true})
+	if bad, ok := errors.AsType[*Error](err); !ok || len(bad.Problems) != 1 {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	_, err = Load(Input{ReadFile: files(nil), Database: true, Routes: true})
+	if bad, ok := errors.AsType[*Error](err); !ok || len(bad.Problems) != 2 {
+		t.Errorf("no file: %v", err)
+	}
+}

@@ -37,7 +37,7 @@ func (l *loader) routes(c *Config, leaseAt value) {
 		l.tree.sequence(l.list, "routes", "routes that start with \"- name: …\"", func(n *yaml.Node, setting string) {
 			c.Routes = append(c.Routes, l.route(n, setting, c.Lease, leaseAt))
 		})
-	case l.in.Routes:
+	case l.in.Routes && !l.unread:
 		l.problems.add(origin{}, "", "no route is named", "use --to "+destinationForms+" for all topics, or write routes in "+DefaultFile)
 	}
 }
