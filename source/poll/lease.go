@@ -56,6 +56,7 @@ type lease struct {
 	held     numset.Set // numbers of the log that were read and not settled
 	gaps     gaps
 	parked   map[int64]struct{} // numbers of parked messages handed out
+	returns  int                // of parked messages given back as blocked: settles begun and ended, so odd while one is under way
 	wake     bool               // the parked set has changed
 }
 
@@ -281,9 +282,18 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 		l.saveGroup(g, &progress)
 	}
 	gone := len(l.gaps.gone)
+	returns := slices.ContainsFunc(outcomes, func(o relay.Outcome) bool { return o.Delivery.Parked && o.State == outbox.StateBlocked })
+	if returns {
+		l.returns++
+	}
 	l.mu.Unlock()
 
 	xid, err := l.cursor.Settle(ctx, progress, outcomes)
+	if returns {
+		l.mu.Lock()
+		l.returns++
+		l.mu.Unlock()
+	}
 	if err != nil {
 		return err
 	}

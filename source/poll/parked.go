@@ -9,12 +9,16 @@ import (
 func (l *lease) parkedDue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.parked) < maxParkedOut && (l.wake || !time.Now().Before(l.nextParked))
+	return len(l.parked) < maxParkedOut && l.returns%2 == 0 && (l.wake || !time.Now().Before(l.nextParked))
 }
 
+// readParked hands parked messages out that are due. While a settle gives some
+// of them back, the statement may see those as due that come behind them, but
+// would leave them themselves out: what it returned then counts for nothing.
 func (l *lease) readParked(ctx context.Context, max int) error {
 	l.mu.Lock()
 	l.wake = false
+	returns := l.returns
 	except := make([]int64, 0, len(l.parked))
 	for seq := range l.parked {
 		except = append(except, seq)
@@ -27,6 +31,10 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 	if err != nil {
 		l.wake = true
 		return err
+	}
+	if l.returns != returns {
+		l.wake = true
+		return nil
 	}
 	for i := range due {
 		l.parked[due[i].Seq] = struct{}{}
