@@ -189,8 +189,8 @@ func TestWhatIsMissing(t *testing.T) {
 // missing without it is no news.
 func TestABrokenFileIsOneProblem(t *testing.T) {
 	for text, want := range map[string]string{
-		"routes: [":          "postrider.yaml:1:",
-		"- database\n":      "postrider.yaml:1:1: ",
+		"routes: [":        "postrider.yaml:2:1: YAML syntax",
+		"- database\n":     "postrider.yaml:1:1: ",
 		"database: \x00\n": "postrider.yaml:1:11: is not text",
 	} {
 		_, err := Load(Input{File: DefaultFile, ReadFile: files(map[string]string{DefaultFile: text}), Database: true, Routes: true})
