@@ -18,7 +18,7 @@ var takes = map[Action]struct{ all, usual []outbox.State }{
 	},
 	Release: {[]outbox.State{outbox.StateFailed}, []outbox.State{outbox.StateFailed}},
 	Discard: {
-		[]outbox.State{outbox.StateRetrying, outbox.StateBlocked, outbox.StateScheduled, outbox.StateFailed, outbox.StateExpired},
+		[]outbox.State{outbox.StatePending, outbox.StateRetrying, outbox.StateBlocked, outbox.StateScheduled, outbox.StateFailed, outbox.StateExpired},
 		[]outbox.State{outbox.StateRetrying, outbox.StateBlocked, outbox.StateScheduled, outbox.StateFailed},
 	},
 	Replay: {[]outbox.State{outbox.StateSent, Unknown}, []outbox.State{outbox.StateSent}},

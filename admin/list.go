@@ -254,6 +254,9 @@ func (a *Admin) show(ctx context.Context, f Filter) ([]Detail, error) {
 	return all, nil
 }
 
+// Layout names the routes that the store knows, and tells the time by its clock.
+func (a *Admin) Layout(ctx context.Context) (Layout, error) { return a.store.Layout(ctx) }
+
 // Status tells how the routes stand.
 func (a *Admin) Status(ctx context.Context, o StatusOptions) (Status, error) {
 	return a.store.Status(ctx, o)

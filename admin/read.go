@@ -84,8 +84,9 @@ type Standing struct {
 	DueAt time.Time `json:"due_at,omitzero"`
 	// ChangedAt is when it got its state. Zero for pending and sent ones.
 	ChangedAt time.Time `json:"changed_at,omitzero"`
-	// Released: it failed, and its key goes on all the same.
-	Released bool `json:"released,omitempty"`
-	// Replay counts how often an operator has sent it again.
-	Replay int `json:"replay,omitempty"`
+	// Holds: it failed, and the later ones of its key wait for an operator.
+	Holds bool `json:"holds_key,omitempty"`
+	// Replay is not 0 while it is sent again for an operator: a number that no
+	// other replay of it has.
+	Replay int64 `json:"replay,omitempty"`
 }

@@ -13,6 +13,17 @@ import (
 type cli struct {
 	Relay   relayCommand   `cmd:"" help:"Publish messages as they are committed, until stopped."`
 	Migrate migrateCommand `cmd:"" help:"Create, update and check Postrider's tables."`
+	Status  statusCommand  `cmd:"" help:"Tell what is wrong, and how each route stands."`
+	List    listCommand    `cmd:"" help:"List messages by route, state, topic, key and time."`
+	Show    showCommand    `cmd:"" help:"Show everything about one message."`
+	Retry   retryCommand   `cmd:"" help:"Send failed messages again."`
+	Release releaseCommand `cmd:"" help:"Let a key go on that waits behind a failed message."`
+	Discard discardCommand `cmd:"" help:"Give messages up that wait or failed."`
+	Replay  replayCommand  `cmd:"" help:"Send messages again that were sent before."`
+	Pause   pauseCommand   `cmd:"" help:"Stop a route until it is resumed."`
+	Resume  resumeCommand  `cmd:"" help:"Let a paused route go on."`
+	Route   routeCommand   `cmd:"" help:"List routes, and remove one for good."`
+	Audit   auditCommand   `cmd:"" help:"List what operators did."`
 	Health  healthCommand  `cmd:"" help:"Ask the relay on this machine whether messages flow."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
@@ -79,7 +90,11 @@ First create the tables, then run as many relays as you like:
   postrider migrate up --db postgres://shop@db.example/shop
   postrider relay --db postgres://shop@db.example/shop --to sqs://orders
 
-Every flag is also a variable, and a key of the file unless it is --config or --to: --log-level is POSTRIDER_LOG_LEVEL and log_level. The flag wins, then the variable, then the file.
+When something is wrong:
+
+  postrider status
+
+Every setting is a flag, a variable, and a key of the file unless it is --config or --to: --log-level is POSTRIDER_LOG_LEVEL and log_level. The flag wins, then the variable, then the file.
 
 Exit codes: 0 well, 1 something is missing or failed, 2 wrong command line or settings, 3 cannot connect to the database, 4 stopped with messages that may be published again.`
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -26,15 +27,25 @@ const (
 )
 
 func main() {
-	os.Exit(run(&process{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr, Exit: os.Exit}, os.Args[1:]))
+	os.Exit(run(&process{Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: isTerminal(os.Stdin), Exit: os.Exit}, os.Args[1:]))
 }
 
 // process is what a command may use of the world outside.
 type process struct {
 	Environ        []string
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Terminal: somebody may be there to answer on Stdin.
+	Terminal bool
 	// Exit ends the process at once; for a second signal.
 	Exit func(code int)
+}
+
+// isTerminal takes every device for a terminal. From /dev/null, which is one, no
+// answer comes, which counts as no.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // failure is an error with an exit code and, for people, what to do next.
@@ -65,7 +76,7 @@ func run(p *process, args []string) int {
 		return exited
 	}
 	if err != nil {
-		return report(p, usage(errors.New(config.Redact(err.Error())), "postrider "+commandOf(args)+"--help shows what there is"))
+		return report(p, usage(errors.New(config.Redact(err.Error())), "postrider "+commandOf(parser, args)+"--help shows what there is"))
 	}
 	ctx.BindTo(context.Background(), (*context.Context)(nil))
 	return report(p, ctx.Run(p))
@@ -86,14 +97,17 @@ func parse(parser *kong.Kong, args []string) (ctx *kong.Context, err error) {
 }
 
 // commandOf is the command that was being typed, for a hint.
-func commandOf(args []string) string {
-	switch {
-	case len(args) > 1 && args[0] == "migrate" && (args[1] == "up" || args[1] == "status" || args[1] == "print"):
-		return "migrate " + args[1] + " "
-	case len(args) > 0 && (args[0] == "relay" || args[0] == "migrate" || args[0] == "version"):
-		return args[0] + " "
+func commandOf(parser *kong.Kong, args []string) string {
+	command, node := "", parser.Model.Node
+	for _, arg := range args {
+		i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Type == kong.CommandNode && n.Name == arg })
+		if i < 0 {
+			break
+		}
+		node = node.Children[i]
+		command += arg + " "
 	}
-	return ""
+	return command
 }
 
 // report tells a person what went wrong and returns the exit code.

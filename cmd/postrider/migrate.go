@@ -20,7 +20,7 @@ type migrateCommand struct {
 
 type migrateUp struct {
 	commonFlags
-	Shards int `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
+	Shards *int `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
 }
 
 func (*migrateUp) Help() string {
@@ -34,7 +34,7 @@ type migrateStatus struct{ commonFlags }
 
 type migratePrint struct {
 	commonFlags
-	Shards int `placeholder:"N" help:"Parts of the log that relays share (4)."`
+	Shards *int `placeholder:"N" help:"Parts of the log that relays share (4)."`
 }
 
 func (*migratePrint) Help() string {
@@ -46,7 +46,8 @@ Example:
 }
 
 func (m *migrateUp) Run(p *process, ctx context.Context) error {
-	if err := checkShards(m.Shards); err != nil {
+	shards, err := checkShards(m.Shards)
+	if err != nil {
 		return err
 	}
 	c, db, err := openForMigration(p, ctx, &m.commonFlags, true)
@@ -58,10 +59,10 @@ func (m *migrateUp) Run(p *process, ctx context.Context) error {
 	if err != nil {
 		return tablesError(c, err)
 	}
-	if m.Shards != 0 && before.Shards != 0 && m.Shards != before.Shards {
-		return usage(fmt.Errorf("--shards %d: the log has %d shards, fixed when it was created", m.Shards, before.Shards), "leave --shards out")
+	if shards != 0 && before.Shards != 0 && shards != before.Shards {
+		return usage(fmt.Errorf("--shards %d: the log has %d shards, fixed when it was created", shards, before.Shards), "leave --shards out")
 	}
-	applied, err := db.Migrate(ctx, m.Shards)
+	applied, err := db.Migrate(ctx, shards)
 	if err != nil {
 		return tablesError(c, err)
 	}
@@ -111,14 +112,15 @@ func printStatus(w io.Writer, c *config.Config, s status) error {
 }
 
 func (m *migratePrint) Run(p *process, ctx context.Context) error {
-	if err := checkShards(m.Shards); err != nil {
+	shards, err := checkShards(m.Shards)
+	if err != nil {
 		return err
 	}
 	c, err := load(p, &m.commonFlags, nil, config.Input{})
 	if err != nil {
 		return err
 	}
-	sql, err := migrationScript(c, m.Shards)
+	sql, err := migrationScript(c, shards)
 	if err != nil {
 		return usage(err, "")
 	}
@@ -126,11 +128,15 @@ func (m *migratePrint) Run(p *process, ctx context.Context) error {
 	return err
 }
 
-func checkShards(n int) error {
-	if n < 0 || n > pgstore.MaxShards {
-		return usage(fmt.Errorf("--shards %d: a log has 1 to %d shards", n, pgstore.MaxShards), "")
+// checkShards returns 0 if nobody said how many.
+func checkShards(n *int) (int, error) {
+	switch {
+	case n == nil:
+		return 0, nil
+	case *n < 1 || *n > pgstore.MaxShards:
+		return 0, usage(fmt.Errorf("--shards %d: a log has 1 to %d shards", *n, pgstore.MaxShards), "leave --shards out for 4")
 	}
-	return nil
+	return *n, nil
 }
 
 // openForMigration connects; create allows making the database's file.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/source/poll"
@@ -80,6 +81,10 @@ func (p *postgres) Status(ctx context.Context) (status, error) {
 
 func (p *postgres) Store(context.Context) (relay.Store, error) {
 	return poll.New(poll.Config{Pool: p.pool, Schema: p.schema})
+}
+
+func (p *postgres) Admin(context.Context, bool) (admin.Store, error) {
+	return pgstore.NewAdmin(p.pool, p.schema), nil
 }
 
 func (p *postgres) Ping(ctx context.Context) error { return p.pool.Ping(ctx) }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/sqlitestore"
@@ -19,6 +20,7 @@ import (
 type sqlite struct {
 	c     *config.Config
 	look  *sql.DB
+	write *sql.DB // nil until something is to be changed
 	store *sqlitestore.Store
 }
 
@@ -114,10 +116,28 @@ func (s *sqlite) Store(ctx context.Context) (relay.Store, error) {
 	return store, nil
 }
 
+func (s *sqlite) Admin(_ context.Context, write bool) (admin.Store, error) {
+	if s.look == nil {
+		return nil, sqlitestore.ErrNoTables
+	}
+	if !write {
+		return sqlitestore.NewAdmin(s.look), nil
+	}
+	db, err := sql.Open("sqlite", sqlitestore.DSN(s.c.Database.Path)+"&mode=rw")
+	if err != nil {
+		return nil, cannotOpen(s.c, err)
+	}
+	s.write = db
+	return sqlitestore.NewAdmin(db), nil
+}
+
 func (s *sqlite) Close() error {
 	var errs []error
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
+	}
+	if s.write != nil {
+		errs = append(errs, s.write.Close())
 	}
 	if s.look != nil {
 		errs = append(errs, s.look.Close())

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/broker/snsbroker"
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/config"
@@ -30,6 +31,8 @@ type database interface {
 	Status(ctx context.Context) (status, error)
 	// Store is what the relay reads.
 	Store(ctx context.Context) (relay.Store, error)
+	// Admin is what operators do; write: to change something, not only to look.
+	Admin(ctx context.Context, write bool) (admin.Store, error)
 	// Ping asks whether the database answers.
 	Ping(ctx context.Context) error
 	Close() error

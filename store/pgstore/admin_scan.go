@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,11 +19,11 @@ const (
 			AND ($10::text = '' OR type = $10) AND ($11::timestamptz IS NULL OR created_at >= $11) AND ($12::timestamptz IS NULL OR created_at < $12)`
 
 	scanResult = ` SELECT i.looked, i.last, f.* FROM (SELECT count(*) AS looked, max(seq) AS last FROM looked) AS i LEFT JOIN LATERAL (
-			SELECT seq, id, topic, key, type, created_at, not_before, expires, state, attempts, error, due_at, changed_at, released, replay
+			SELECT seq, id, topic, key, type, created_at, not_before, expires, state, attempts, error, due_at, changed_at, holds, replay
 			FROM found WHERE ` + scanFits + ` ORDER BY seq LIMIT $6) AS f ON true ORDER BY f.seq`
 
 	parkedColumns = `p.seq, p.id, p.topic, p.key, p.type, p.created_at, p.not_before, p.expires, p.state, p.attempts, p.error,
-			CASE WHEN p.due_at = '-infinity' THEN p.changed_at WHEN isfinite(p.due_at) THEN p.due_at END AS due_at, p.changed_at, {released} AS released, {replay} AS replay`
+			CASE WHEN p.state IN ('failed', 'expired', 'discarded') THEN NULL WHEN p.due_at = '-infinity' THEN p.changed_at WHEN isfinite(p.due_at) THEN p.due_at END AS due_at, p.changed_at, p.state = 'failed' AND p.closes AND p.due_at IS NULL AS holds, p.replay`
 
 	// Parked messages alone, state by state, each in order of its index.
 	scanParkedSQL = `WITH found AS MATERIALIZED (
@@ -50,7 +49,7 @@ const (
 					WHEN l.seq > c.pos OR coalesce((SELECT numbers FROM waiting) @> l.seq, false) THEN 'pending'
 					WHEN l.seq > c.topics_from THEN 'sent' ELSE 'unknown' END AS state,
 				coalesce(p.attempts, 0) AS attempts, coalesce(p.error, '') AS error, p.due_at, p.changed_at,
-				coalesce(p.released, false) AS released, coalesce(p.replay, 0) AS replay
+				coalesce(p.holds, false) AS holds, coalesce(p.replay, 0) AS replay
 			FROM {s}.cursor AS c CROSS JOIN {log} AS l LEFT JOIN LATERAL (
 				SELECT ` + parkedColumns + ` FROM {s}.parked AS p WHERE p.route = $1 AND p.shard = $2 AND p.seq = l.seq) AS p ON true
 			WHERE c.route = $1 AND c.shard = $2 AND l.seq > $3 AND l.seq <= (SELECT max(seq) FROM looked)
@@ -82,7 +81,7 @@ func (a *Admin) Scan(ctx context.Context, s admin.Scan) (admin.Window, error) {
 		if s.Filter.ParkedOnly() {
 			statement = scanParkedSQL
 		}
-		return a.scan(ctx, tx, a.schema.logSQL(fillParked(statement), s.Shard), s, from, to, &w)
+		return a.scan(ctx, tx, a.schema.logSQL(statement, s.Shard), s, from, to, &w)
 	})
 	if err != nil {
 		return admin.Window{}, fmt.Errorf("list messages of shard %d of route %s: %w", s.Shard, s.Route, err)
@@ -126,10 +125,11 @@ func scanItem(row pgx.Row, looked *int) (item *admin.Item, last int64, err error
 		topic, key, typ, state, reason *string
 		created, notBefore, expires    *time.Time
 		due, changed                   *time.Time
-		attempts, replay               *int
-		released                       *bool
+		attempts                       *int
+		replay                         *int64
+		holds                          *bool
 	)
-	err = row.Scan(looked, &maxSeq, &seq, &id, &topic, &key, &typ, &created, &notBefore, &expires, &state, &attempts, &reason, &due, &changed, &released, &replay)
+	err = row.Scan(looked, &maxSeq, &seq, &id, &topic, &key, &typ, &created, &notBefore, &expires, &state, &attempts, &reason, &due, &changed, &holds, &replay)
 	if err != nil || seq == nil {
 		return nil, orZero(maxSeq), err
 	}
@@ -137,7 +137,7 @@ func scanItem(row pgx.Row, looked *int) (item *admin.Item, last int64, err error
 		ID: *id, Topic: *topic, Key: *key, Type: *typ, CreatedAt: *created, NotBefore: orZero(notBefore), Expires: orZero(expires),
 		Standing: admin.Standing{
 			State: outbox.State(*state), Attempts: *attempts, Error: *reason, DueAt: orZero(due), ChangedAt: orZero(changed),
-			Released: *released, Replay: *replay,
+			Holds: *holds, Replay: *replay,
 		},
 	}
 	item.Seq = *seq
@@ -225,12 +225,6 @@ func (a *Admin) numberAt(ctx context.Context, tx pgx.Tx, shard int, at time.Time
 		}
 	}
 	return low, nil
-}
-
-// fillParked names what says of a parked message that it was released, and how
-// often it was replayed.
-func fillParked(statement string) string {
-	return strings.NewReplacer("{released}", "false", "{replay}", "0").Replace(statement)
 }
 
 func statesOrNull(states []outbox.State) []string {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,7 +21,7 @@ import (
 const (
 	// A blocked message without a copy is described by the log.
 	scanColumns = ` n.seq, coalesce(l.id, p.id), coalesce(l.topic, p.topic), coalesce(l.key, p.key), coalesce(l.type, p.type), coalesce(l.created_at, p.created_at),
-	coalesce(l.not_before, p.not_before), coalesce(l.expires, p.expires), p.state, coalesce(p.attempts, 0), coalesce(p.error, ''), p.due, p.changed_at, {released}, {replay} `
+	coalesce(l.not_before, p.not_before), coalesce(l.expires, p.expires), p.state, coalesce(p.attempts, 0), coalesce(p.error, ''), p.due, p.changed_at, coalesce(p.state = 'failed' AND p.closes AND p.due IS NULL, 0), coalesce(p.replay, 0) `
 
 	scanJoins = ` LEFT JOIN {log} AS l ON l.seq = n.seq LEFT JOIN postrider_parked AS p ON p.route = ?1 AND p.shard = ?2 AND p.seq = n.seq ORDER BY n.seq`
 
@@ -43,7 +44,7 @@ const maxNumber = 1 << 62
 
 // onLog fills a statement on one shard's log.
 func onLog(statement string, shard int) string {
-	return strings.NewReplacer("{log}", logTable(shard), "{released}", "0", "{replay}", "0").Replace(statement)
+	return strings.ReplaceAll(statement, "{log}", logTable(shard))
 }
 
 // position is how far a route has read a shard, as people need to know it.
@@ -163,7 +164,7 @@ func scanItem(scan func(...any) error, p *position) (item admin.Item, err error)
 	var id []byte
 	var topic, key, typ, state sql.NullString
 	var created, notBefore, expires, due, changed sql.NullInt64
-	err = scan(&item.Seq, &id, &topic, &key, &typ, &created, &notBefore, &expires, &state, &item.Attempts, &item.Error, &due, &changed, &item.Released, &item.Replay)
+	err = scan(&item.Seq, &id, &topic, &key, &typ, &created, &notBefore, &expires, &state, &item.Attempts, &item.Error, &due, &changed, &item.Holds, &item.Replay)
 	if err != nil {
 		return item, err
 	}
@@ -177,6 +178,9 @@ func scanItem(scan func(...any) error, p *position) (item admin.Item, err error)
 	switch n := item.Seq; {
 	case state.Valid:
 		item.State = outbox.State(state.String)
+		if item.State == outbox.StateFailed || item.State == outbox.StateDiscarded {
+			item.DueAt = time.Time{} // due for the relay to hear what an operator did
+		}
 	case n <= p.started || !p.takes(item.Topic):
 	case n > p.pos || p.unsettled.Has(n):
 		item.State = outbox.StatePending

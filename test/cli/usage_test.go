@@ -49,6 +49,7 @@ func TestWrongCommandLine(t *testing.T) {
 		{[]string{"migrate", "up", "--shards", "many", "--db", "sqlite:x"}, "--shards"},
 		{[]string{"migrate", "up", "--shards", "65", "--db", "sqlite:x"}, "1 to 64"},
 		{[]string{"migrate", "print", "--shards", "-1"}, "--shards"},
+		{[]string{"migrate", "up", "--shards", "0", "--db", "sqlite:x"}, "1 to 64"},
 	} {
 		p := world{}.run(t, tc.args...)
 		p.wantExit(2, tc.want)
@@ -103,7 +104,11 @@ func TestWALIsRefusedUntilItExists(t *testing.T) {
 func TestNothingIsNamed(t *testing.T) {
 	world{}.run(t, "relay").wantExit(2, "no database is named", "no route is named")
 	world{}.run(t, "migrate", "status").wantExit(2, "no database is named")
-	world{}.run(t, "relay", "--config", "gone.yaml").wantExit(2, `--config: "gone.yaml"`)
+	p := world{}.run(t, "relay", "--config", "gone.yaml")
+	p.wantExit(2, `--config: "gone.yaml"`)
+	if strings.Contains(p.stderr.String(), "no database") {
+		t.Error("nobody knows what the file would have said")
+	}
 	world{env: []string{"AWS_REGION="}}.run(t, "relay", "--db", "sqlite:x.db", "--to", "sqs://orders").wantExit(2, "AWS_REGION")
 }
 
