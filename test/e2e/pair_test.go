@@ -67,7 +67,7 @@ func TestKilledRelayIsReplaced(t *testing.T) {
 		holder := standby
 		holder.holds("default", shards)
 		standby = s.relay("--lease", shortLease.String())
-		standby.holds("default", 0)
+		standby.holds("default", shards/2)
 		var killed atomic.Pointer[time.Time]
 		s.broker.once("SendMessageBatch", "", stage(random.IntN(2)), 1+random.IntN(10), func() {
 			holder.kill()
@@ -90,8 +90,8 @@ func TestKilledRelayIsReplaced(t *testing.T) {
 }
 
 // A relay is stopped in the middle of a request, which the network holds back
-// until another relay has done its work. When it goes on it must change
-// nothing, and be of use again later.
+// until another relay, which is started then, has done its work. When it goes
+// on it must change nothing, and be of use again later.
 func TestStoppedRelayIsFenced(t *testing.T) {
 	t.Parallel()
 	const (
@@ -106,9 +106,6 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	for range testsize.Pick(2, 10) {
 		stopped := s.relay("--lease", shortLease.String())
 		stopped.holds("default", shards)
-		// The other's lease must not end while it is stopped as well, for a moment.
-		other := s.relay("--lease", "15s")
-		other.holds("default", 0)
 		late := make(chan struct{})
 		release := sync.OnceFunc(func() { close(late) })
 		t.Cleanup(release)
@@ -121,6 +118,8 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		})
 		placed := load.begin(200)
 		await(t, patience, &s.broker.changed, "the stop", func() string { return unless(at.Load(), "nothing is sent") })
+		// Its lease must not end while it is stopped as well, for a moment.
+		other := s.relay("--lease", "15s")
 		other.holds("default", shards)
 		placed()
 		s.awaitArrivals(s.queue, patience)
@@ -138,6 +137,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 			}
 		}
 		other.signal(syscall.SIGCONT)
+		stopped.holds("default", shards/2)
 		if n, err := stopped.metric(fenced); err != nil {
 			t.Error(err)
 		} else {
