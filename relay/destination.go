@@ -49,9 +49,10 @@ type outlet struct {
 	s        *session
 	to       *destination
 	ready    queue
-	solo     queue     // to be published one by one
-	suspects []suspect // timed out; what comes next shows whose fault it is
-	gone     bool      // its session has left, so the destination does not count it
+	solo     queue              // to be published one by one
+	suspects []suspect          // timed out; what comes next shows whose fault it is
+	parked   map[int64]struct{} // numbers of what is parked as pending and can be called back
+	gone     bool               // its session has left, so the destination does not count it
 }
 
 // outletFor returns where the message is to go out.
@@ -100,6 +101,7 @@ func (r *route) sweep() {
 			}
 			d.breaker.reset()
 			delete(r.stuck, d)
+			delete(r.waiting, d)
 			delete(r.destinations, d.name)
 			for _, o := range d.outlets {
 				delete(o.s.outlets, d)
@@ -207,9 +209,19 @@ func (o *outlet) pullSuspect() []*item {
 }
 
 // sift asks of each message that waits whether it stays, and takes out those
-// that do not.
+// that do not. It begins with those that come from the parked set.
 func (o *outlet) sift(stays func(*item) bool) {
 	items := slices.Clone(o.ready.all())
+	slices.SortStableFunc(items, func(a, b *item) int {
+		switch {
+		case a.delivery.Parked == b.delivery.Parked:
+			return 0
+		case a.delivery.Parked:
+			return -1
+		default:
+			return 1
+		}
+	})
 	for range items {
 		o.count(-1, -o.ready.pop().size)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/broker/membroker"
+	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memstore"
@@ -26,12 +27,18 @@ func queues(publisher outbox.Publisher) relay.Route {
 func fill(t testing.TB, store *memstore.Store, topics, n int, key func(topic, i int) string) {
 	t.Helper()
 	for i := 1; i <= n; i++ {
-		page := make([]outbox.Message, topics)
-		for topic := range page {
-			page[topic] = outbox.Message{Topic: fmt.Sprint("q", topic), Key: key(topic, i), Payload: strconv.AppendInt(nil, int64(i), 10)}
-		}
-		enqueue(t, store, page...)
+		fillOne(t, store, topics, i, key)
 	}
+}
+
+// fillOne enqueues message i of each.
+func fillOne(t testing.TB, store *memstore.Store, topics, i int, key func(topic, i int) string) {
+	t.Helper()
+	page := make([]outbox.Message, topics)
+	for topic := range page {
+		page[topic] = outbox.Message{Topic: fmt.Sprint("q", topic), Key: key(topic, i), Payload: strconv.AppendInt(nil, int64(i), 10)}
+	}
+	enqueue(t, store, page...)
 }
 
 func noKey(int, int) string { return "" }
@@ -60,45 +67,68 @@ var faults = map[string]fault{
 	},
 }
 
-// One of ten destinations is away, hangs, or is slow, and there is more to
-// publish than there is room in hand: the others keep their rate.
+// One of ten destinations is away, hangs, or is slow: the others keep their rate,
+// with a backlog larger than the room in hand, and with messages coming in.
 func TestOneDestinationAmongTen(t *testing.T) {
-	for name, key := range map[string]func(int, int) string{"without keys": noKey, "seven keys each": someKeys} {
+	seconds := testsize.Pick(10, 60)
+	for name, c := range map[string]struct {
+		backlog bool
+		key     func(int, int) string
+	}{
+		"backlog":                   {true, noKey},
+		"stream, seven keys each":   {false, someKeys},
+		"stream, one key each":      {false, fewKeys},
+		"stream, keys of their own": {false, func(topic, i int) string { return fmt.Sprint(topic, "-", i) }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rates := make(map[string]int) // in messages
 			for _, name := range []string{"well", "away", "hangs", "hangs and does not say so", "slow"} {
-				synctest.Test(t, func(t *testing.T) { rates[name] = rateOfNine(t, faults[name], key) })
+				synctest.Test(t, func(t *testing.T) { rates[name] = rateOfNine(t, seconds, faults[name], c.backlog, c.key) })
 			}
-			t.Logf("messages to the nine others in 20 s: %v", rates)
+			t.Logf("messages to the nine others in %d s: %v", seconds, rates)
 			for name, n := range rates {
 				if n < rates["well"]*95/100 {
-					t.Errorf("%s: the others got %d messages in 20 s, %d when it is well", name, n, rates["well"])
+					t.Errorf("%s: the others got %d messages in %d s, %d when it is well", name, n, seconds, rates["well"])
 				}
 			}
 		})
 	}
 }
 
-// rateOfNine is how much nine destinations get in 20 s while the tenth has a
-// fault.
-func rateOfNine(t *testing.T, fault fault, key func(int, int) string) int {
+// rateOfNine is how much nine destinations get in so many seconds while the
+// tenth has a fault.
+func rateOfNine(t *testing.T, seconds int, fault fault, backlog bool, key func(int, int) string) int {
 	store, broker := memstore.New(memstore.Options{}), membroker.New()
 	var got atomic.Int64
 	route := queues(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, m outbox.Message) error {
-		time.Sleep(10 * time.Millisecond)
-		if m.Topic != "q7" {
-			got.Add(1)
-			return nil
+		if m.Topic == "q7" {
+			time.Sleep(10 * time.Millisecond)
+			return fault(ctx)
 		}
-		return fault(ctx)
+		if backlog {
+			time.Sleep(10 * time.Millisecond)
+		}
+		got.Add(1)
+		return nil
 	}})
 	route.Concurrency = 2
-	fill(t, store, 10, 20*2*100, key)
-	r, stop := start(t, relay.Config{Store: store, Limits: relay.Limits{InFlightMessages: 1000}, Routes: []relay.Route{route}})
-	time.Sleep(20 * time.Second)
+	const room = 500
+	config := relay.Config{Store: store, Limits: relay.Limits{InFlightMessages: room}, Routes: []relay.Route{route}}
+	if backlog {
+		fill(t, store, 10, seconds*2*100, key)
+	}
+	r, stop := start(t, config)
+	if backlog {
+		time.Sleep(time.Duration(seconds) * time.Second)
+	} else {
+		for i := range seconds * 100 {
+			fillOne(t, store, 10, i, key)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	n := int(got.Load())
-	if s := r.Stats().Routes[0]; s.InFlight > 4*1000 || s.Retried+s.Failed > 0 {
+	if s := r.Stats().Routes[0]; s.InFlight > 4*room || s.Retried+s.Failed > 0 {
 		t.Errorf("stats %+v", s)
 	}
 	_ = stop() // the hanging ones may have arrived
@@ -137,11 +167,7 @@ func parkedAndBack(t *testing.T, fault fault, key func(int, int) string, restart
 	time.Sleep(time.Second)
 	away.Store(true)
 	for i := before + 1; i <= n; i++ {
-		page := make([]outbox.Message, 3)
-		for topic := range page {
-			page[topic] = outbox.Message{Topic: fmt.Sprint("q", topic), Key: key(topic, i), Payload: strconv.AppendInt(nil, int64(i), 10)}
-		}
-		enqueue(t, store, page...)
+		fillOne(t, store, 3, i, key)
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(time.Minute)

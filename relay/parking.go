@@ -24,10 +24,12 @@ const (
 	// leave room for after something went to it.
 	recently = time.Minute
 	// Parked messages come back by themselves, at about so many per second and
-	// destination, after waitAtLeast and until waitAtMost.
+	// destination, after waitAtLeast and until waitAtMost. Where they can be
+	// called back they may stay for longer.
 	backPerSecond = 100
 	waitAtLeast   = time.Second
 	waitAtMost    = time.Minute
+	waitForAtMost = 5 * time.Minute
 )
 
 // parking is the route's account of what is parked for destinations.
@@ -55,12 +57,15 @@ func (d *destination) noteStuck() {
 // review parks what stuck destinations have in hand if that is more than a
 // quarter of the room, and decides whether there is more to be read.
 func (r *route) review(now time.Time) {
+	if len(r.waiting) > 0 {
+		r.callBack()
+	}
 	if len(r.stuck) == 0 && !r.parking.full {
 		return
 	}
 	waiting, bytes, parked := 0, int64(0), 0
 	for d := range r.stuck {
-		if d.behind && d.waiting+d.alone == 0 {
+		if d.behind && d.waiting+d.alone+d.tied(r.budget.maxMessages) <= r.budget.maxMessages/16 {
 			d.behind = false // it has caught up
 			d.noteStuck()
 			continue
@@ -135,7 +140,7 @@ func (r *route) starving(now time.Time) bool {
 	return false
 }
 
-// oldest is since when a message waits in hand, or a call runs.
+// oldest is since when a message waits in hand, or is being published.
 func (d *destination) oldest() time.Time {
 	at := time.Now()
 	for _, o := range d.outlets {
@@ -146,8 +151,10 @@ func (d *destination) oldest() time.Time {
 		}
 	}
 	for _, b := range d.calls {
-		if b.began.Before(at) {
-			at = b.began
+		for _, it := range b.items {
+			if it.page.at.Before(at) {
+				at = it.page.at
+			}
 		}
 	}
 	return at
@@ -198,41 +205,49 @@ func (r *route) lend() {
 	r.budget.lend(min(lent, most))
 }
 
-// unload parks what stuck destinations have waiting in hand, but for a little:
-// of one that is away what it takes to try it, of a slow one what keeps it busy.
+// unload parks what stuck destinations have waiting in hand, but for a little.
 func (r *route) unload(now time.Time) {
-	if r.parking.full {
-		return
-	}
-	part := r.budget.maxMessages / 4 / max(len(r.stuck), 1)
 	for d := range r.stuck {
-		switch {
-		case !d.breaker.open:
-			d.unload(part/2, now)
-		case d.breaker.wanted(now):
-			d.unload(min(max(part, 1), keptInHand), now)
-		default:
-			d.unload(min(part, keptInHand), now)
-		}
+		d.unload(now)
 	}
 }
 
-// unload parks all but about the first keep messages. Of a destination that is
-// away no message stays that others may line up behind in hand: the key of one
-// that is parked is closed, so when it has come back the others wait in the store.
-func (d *destination) unload(keep int, now time.Time) {
+// allowance is how many messages of a stuck destination stay in hand: of one
+// that is away what it takes to try it, of a slow one what keeps it busy.
+func (d *destination) allowance(now time.Time) int {
+	part := d.r.budget.maxMessages / 4 / max(len(d.r.stuck), 1)
+	switch {
+	case !d.breaker.open:
+		return max(part/2, 1)
+	case d.breaker.wanted(now):
+		return min(max(part, 1), keptInHand)
+	default:
+		return min(part, keptInHand)
+	}
+}
+
+// unload parks all but about what the destination is allowed. Messages that
+// have come back stay rather than others. None stays behind which too many line
+// up in hand, or, if the destination is away, any could: the key of one that is
+// parked is closed, so when it has come back the others wait in the store.
+func (d *destination) unload(now time.Time) {
+	if d.r.parking.full {
+		return
+	}
+	keep := d.allowance(now)
 	why := fmt.Sprintf("waits for destination %s, which is slow", describeName(d.name))
 	if d.err != nil {
 		why = fmt.Sprintf("waits for destination %s: %s", describeName(d.name), describe(d.err))
 	}
 	for _, o := range d.outlets {
 		o.sift(func(it *item) bool {
-			lines := it.key != "" && !it.delivery.Parked
-			if keep <= 0 || lines && d.breaker.open {
+			line := it.line(keep + 1)
+			back := it.key == "" || it.delivery.Parked
+			if keep <= 0 || !back && (d.breaker.open || line > keep) {
 				o.park(it, why, now)
 				return false
 			}
-			keep -= it.line(keep)
+			keep -= line
 			return true
 		})
 		signal(o.s.wake)
@@ -252,10 +267,11 @@ func (it *item) line(most int) int {
 func (o *outlet) park(it *item, why string, now time.Time) {
 	s, d := o.s, o.to
 	d.r.parking.total++
-	key := it.key
+	key, seq := it.key, it.delivery.Seq
 	s.because = d
-	s.refused(it, Outcome{State: outbox.StatePending, Attempts: it.delivery.Attempts, RetryAfter: d.comeBack(now), Error: why})
+	s.refused(it, Outcome{State: outbox.StatePending, Attempts: it.delivery.Attempts, RetryAfter: o.comeBack(now), Error: why})
 	s.because = nil
+	o.wait(seq)
 	if c := s.closed[key]; c != nil && key != "" {
 		c.away = d
 	}
@@ -263,9 +279,13 @@ func (o *outlet) park(it *item, why string, now time.Time) {
 
 // comeBack is how long a message that is parked now stays away: the longer the
 // more there are, so that a few at a time come back however many wait.
-func (d *destination) comeBack(now time.Time) time.Duration {
+func (o *outlet) comeBack(now time.Time) time.Duration {
+	d, most := o.to, waitAtMost
+	if _, ok := o.s.lease.(Recaller); ok {
+		most = waitForAtMost
+	}
 	wait := time.Duration(d.parked) * time.Second / backPerSecond
-	wait = min(max(wait, waitAtLeast), waitAtMost)
+	wait = min(max(wait, waitAtLeast), most)
 	if d.breaker.open {
 		wait = max(wait, d.breaker.probeAt.Sub(now))
 	}
@@ -297,6 +317,9 @@ func (s *session) tally(it *item, o *Outcome) {
 	if was != nil {
 		was.parked--
 		delete(s.parkedFor, seq)
+		if o := s.outlets[was]; o != nil {
+			delete(o.parked, seq)
+		}
 	}
 	if d != nil {
 		d.parked++

@@ -43,12 +43,13 @@ type route struct {
 	sessions []*session
 
 	destinations map[string]*destination
-	sweepAt      int   // so many of them are too many
-	runnable     round // those with something to publish
-	calls        int   // Publish calls running
-	publishing   int   // messages in them
-	probing      int   // calls that are probes
-	stuck        map[*destination]struct{}
+	sweepAt      int                       // so many of them are too many
+	runnable     round                     // those with something to publish
+	calls        int                       // Publish calls running
+	publishing   int                       // messages in them
+	probing      int                       // calls that are probes
+	stuck        map[*destination]struct{} // those that are away or slow
+	waiting      map[*destination]struct{} // those for which something can be called back
 	parking      parking
 
 	clock    storeClock
@@ -74,6 +75,7 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 	}
 	r.work.L = &r.mu
 	r.destinations, r.sweepAt, r.stuck = make(map[string]*destination), mostKnown, make(map[*destination]struct{})
+	r.waiting = make(map[*destination]struct{})
 	if resolver, ok := config.Publisher.(outbox.Resolver); ok {
 		r.resolver = resolver
 		r.budget.stalled = r.relieve
@@ -278,6 +280,7 @@ func (r *route) left(b *batch) {
 	d.calls = slices.DeleteFunc(d.calls, func(other *batch) bool { return other == b })
 	r.calls--
 	if d.behind {
+		d.unload(time.Now())
 		r.lend()
 	}
 	if b.counted {

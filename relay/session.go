@@ -62,12 +62,14 @@ type session struct {
 	pages       []*page
 
 	heads     map[string]*item      // by key, what is in hand of it
+	free      map[string]*item      // the same for what has no place in its key's order
 	closed    map[string]*closedKey // by key, what is parked of it
 	outlets   map[*destination]*outlet
 	latest    *outlet                // of them, the one looked for last
 	late      bool                   // something could not be published for want of a longer lease
 	parkedFor map[int64]*destination // by number, what is parked because of a destination
 	because   *destination           // that is being parked for
+	recalled  []int64                // numbers of parked messages that the store is to make due
 
 	outcomes     []Outcome
 	outcomeBytes int64
@@ -85,14 +87,14 @@ func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowle
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
 		done: make(chan struct{}), quiet: make(chan struct{}),
 		began: time.Now(), deadline: lease.Deadline(),
-		heads: make(map[string]*item), closed: make(map[string]*closedKey),
+		heads: make(map[string]*item), free: make(map[string]*item), closed: make(map[string]*closedKey),
 		outlets: make(map[*destination]*outlet), parkedFor: make(map[int64]*destination),
 		acknowledged: acknowledged,
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if r.keyed {
 		for key, n := range lease.ClosedKeys() {
-			s.closed[key] = &closedKey{count: n, unknown: n}
+			s.closed[key] = &closedKey{count: n}
 		}
 	}
 	return s
@@ -179,7 +181,10 @@ func (s *session) receiveLoop() error {
 		s.r.mu.Lock()
 		bytes := s.admit(deliveries, time.Now())
 		s.kick()
+		failed := s.r.failures
+		s.r.failures = failures{}
 		s.r.mu.Unlock()
+		failed.report(s.r.log)
 		b.received(room, len(deliveries), bytes)
 		size = bytes/int64(len(deliveries)) + 1
 		if len(deliveries) >= want {
@@ -226,6 +231,9 @@ func (s *session) settleLoop() error {
 			last = true
 		}
 		settled, err := s.settle(renew)
+		if err == nil && !last {
+			err = s.recall()
+		}
 		if err != nil || last {
 			return err
 		}
