@@ -45,6 +45,9 @@ type Harness[Tx any] struct {
 	SetPaused func(ctx context.Context, route string, paused bool) error
 	// Admin is what operators do with the same data. For Admin.
 	Admin admin.Store
+	// Operate does what an operator asks for, as admin.Operate says, in a
+	// transaction of its own. Nil: Admin.Change.
+	Operate func(ctx context.Context, op admin.Operation) (changed []int64, err error)
 	// Now is the time by the clock that the store goes by.
 	Now func(ctx context.Context) (time.Time, error)
 }

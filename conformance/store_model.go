@@ -27,6 +27,7 @@ func modelTests[Tx any]() []storeTest[Tx] {
 				"settle":    m.settleSome,
 				"hand over": m.handOver,
 				"fence":     m.fence,
+				"operate":   m.operateSome,
 			})
 			m.drainAll()
 		})
@@ -40,9 +41,12 @@ type modelMessage struct {
 	seq       int64 // 0 until it was received
 
 	// Only while it is parked:
-	state    outbox.State // pending, retrying, blocked, failed or scheduled
-	due      bool         // pending or retrying, and due
+	state    outbox.State
+	closes   bool // the lease counts it among those in its key's way
+	changed  bool // an operator settled it, of which the lease has still to hear
+	due      bool // pending, retrying or scheduled, and due
 	attempts int
+	replay   bool
 
 	// With the present lease:
 	handed, returned bool
@@ -61,6 +65,7 @@ type modelRun[Tx any] struct {
 	lease  relay.Lease
 	hold   bool
 	log    []*modelMessage // unsettled, by number
+	sent   []*modelMessage // and not parked
 	parked []*modelMessage // by arrival
 	out    []*modelMessage // handed out by this lease and not settled, in that order
 }
@@ -75,7 +80,10 @@ func (m *modelRun[Tx]) open(hold bool) {
 	closed := map[string]int{}
 	for _, x := range m.parked {
 		x.handed, x.returned = false, false
-		if x.key != "" && (x.state == outbox.StateBlocked || m.closes(x)) {
+		if !hold && x.state == outbox.StateFailed {
+			x.closes, x.changed = false, false
+		}
+		if x.closes {
 			closed[x.key]++
 		}
 	}
@@ -85,9 +93,21 @@ func (m *modelRun[Tx]) open(hold bool) {
 	m.closedKeys(lease, closed)
 }
 
-// closes reports whether a parked message keeps its followers waiting.
-func (m *modelRun[Tx]) closes(x *modelMessage) bool {
-	return x.key != "" && (x.state == outbox.StatePending || x.state == outbox.StateRetrying || x.state == outbox.StateFailed && m.hold)
+// closing reports whether a parked message keeps its followers waiting.
+func (x *modelMessage) closing() bool {
+	return x.closes && x.state != outbox.StateBlocked && !x.changed
+}
+
+// place is where a parked message stands in its key's order.
+func (x *modelMessage) place() relay.Place {
+	switch {
+	case x.closes:
+		return relay.PlaceKept
+	case x.state == outbox.StateScheduled:
+		return relay.PlaceNext
+	default:
+		return relay.PlaceNone
+	}
 }
 
 // available is what may be handed out next: the next of the log, and parked
@@ -101,15 +121,15 @@ func (m *modelRun[Tx]) available() (next *modelMessage, parked []*modelMessage) 
 	}
 	shut := map[string]bool{}
 	for _, x := range m.parked {
-		shut[x.key] = shut[x.key] || m.closes(x)
+		shut[x.key] = shut[x.key] || x.closing()
 	}
 	waits := map[string]bool{} // an earlier follower has not been handed out
 	for _, x := range m.parked {
 		switch {
 		case x.handed:
-		case x.due:
+		case x.due || x.changed:
 			parked = append(parked, x)
-		case x.state == outbox.StateBlocked && !shut[x.key] && !waits[x.key]:
+		case x.state == outbox.StateBlocked && (x.key == "" || !shut[x.key] && !waits[x.key]):
 			waits[x.key] = true
 			parked = append(parked, x)
 		}
@@ -158,10 +178,14 @@ func (m *modelRun[Tx]) receiveSome(t *rapid.T) {
 func (m *modelRun[Tx]) handedOut(d relay.Delivery) {
 	next, parked := m.available()
 	var x *modelMessage
-	state := outbox.StatePending
+	state, place := outbox.StatePending, relay.PlaceNext
 	if d.Parked {
 		if i := slices.IndexFunc(parked, func(x *modelMessage) bool { return x.name == d.Message.Type }); i >= 0 {
 			x = parked[i]
+			place = x.place()
+			if x.changed {
+				state = x.state
+			}
 		}
 	} else if next != nil && next.name == d.Message.Type {
 		x = next
@@ -174,6 +198,9 @@ func (m *modelRun[Tx]) handedOut(d relay.Delivery) {
 	}
 	if d.State != state || d.Attempts != x.attempts || d.Message.Key != x.key {
 		m.t.Fatalf("received %s as %q with %d attempts and key %q, want %q, %d, %q", x.name, d.State, d.Attempts, d.Message.Key, state, x.attempts, x.key)
+	}
+	if x.key != "" && d.Place != place || d.Changed() != x.changed || (d.Message.Replay > 0) != x.replay {
+		m.t.Fatalf("received %s (%s) at place %d, changed %v, as replay %d; want place %d, %v, %v", x.name, x.state, d.Place, d.Changed(), d.Message.Replay, place, x.changed, x.replay)
 	}
 	if x.seq != 0 && x.seq != d.Seq {
 		m.t.Fatalf("%s has number %d, and had %d before", x.name, d.Seq, x.seq)
@@ -204,8 +231,8 @@ func (m *modelRun[Tx]) draw(t *rapid.T, x *modelMessage) relay.Outcome {
 	switch {
 	case m.wasReturned(x.key):
 		return returned(x.delivery)[0]
-	case x.delivery.State == outbox.StateScheduled:
-		return as(outbox.StateScheduled, x.delivery)[0]
+	case x.delivery.State != outbox.StatePending:
+		return as(x.delivery.State, x.delivery)[0]
 	case m.behind(x):
 		return blocked(x.delivery)[0]
 	}
@@ -233,14 +260,14 @@ func (m *modelRun[Tx]) wasReturned(key string) bool {
 
 // behind reports whether an earlier message of its key is parked.
 func (m *modelRun[Tx]) behind(x *modelMessage) bool {
-	if x.key == "" {
+	if x.key == "" || x.delivery.Place == relay.PlaceNone {
 		return false
 	}
 	for _, p := range m.parked {
 		if p == x {
 			return false
 		}
-		if p.key == x.key && (m.closes(p) || p.state == outbox.StateBlocked) {
+		if p.key == x.key && p.closes && !p.changed {
 			return true
 		}
 	}
@@ -257,14 +284,25 @@ func (m *modelRun[Tx]) record(x *modelMessage, o relay.Outcome) {
 	if !x.parkedWhenHanded {
 		m.log = without(m.log, x)
 	}
-	if o.State == outbox.StateSent {
+	x.handed = false
+	closes := o.Closes(m.hold)
+	switch {
+	case o.State == outbox.StateSent:
 		m.parked = without(m.parked, x)
+		m.sent = append(m.sent, x)
 		return
-	}
-	if !slices.Contains(m.parked, x) {
+	case x.delivery.Changed():
+		x.closes, x.changed = false, false
+		return
+	case x.parkedWhenHanded && x.state == outbox.StateDiscarded:
+		x.closes, x.changed, x.attempts = closes, closes, o.Attempts
+		return
+	case !slices.Contains(m.parked, x):
 		m.parked = append(m.parked, x)
+	case x.state == outbox.StateScheduled && o.State == outbox.StateBlocked:
+		m.parked = append(without(m.parked, x), x) // it takes its place now
 	}
-	x.state, x.handed, x.attempts = o.State, false, o.Attempts
+	x.state, x.closes, x.attempts = o.State, closes, o.Attempts
 	x.due = o.RetryAfter < time.Hour && (o.State == outbox.StateRetrying || o.State == outbox.StatePending)
 }
 
@@ -300,8 +338,8 @@ func (m *modelRun[Tx]) drainAll() {
 		var outcomes []relay.Outcome
 		for _, x := range slices.Clone(m.out) {
 			o := sent(x.delivery)[0]
-			if x.delivery.State == outbox.StateScheduled {
-				o = as(outbox.StateScheduled, x.delivery)[0]
+			if x.delivery.State != outbox.StatePending {
+				o = as(x.delivery.State, x.delivery)[0]
 			} else if m.behind(x) {
 				o = blocked(x.delivery)[0]
 			}
@@ -312,7 +350,7 @@ func (m *modelRun[Tx]) drainAll() {
 	}
 	m.quietFor(m.lease, 5*time.Millisecond)
 	for _, x := range m.parked {
-		if x.due || x.state == outbox.StateBlocked && !slices.ContainsFunc(m.parked, func(y *modelMessage) bool { return y.key == x.key && m.closes(y) }) {
+		if x.due || x.changed || x.state == outbox.StateBlocked && !slices.ContainsFunc(m.parked, func(y *modelMessage) bool { return y.key == x.key && y.closing() }) {
 			m.t.Fatalf("%s of key %q is stuck as %s", x.name, x.key, x.state)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
@@ -219,6 +220,20 @@ func (r *storeRig[Tx]) quietFor(lease relay.Lease, wait time.Duration) {
 func (r *storeRig[Tx]) settle(lease relay.Lease, outcomes ...relay.Outcome) {
 	r.tb.Helper()
 	r.ok("settle", lease.Settle(r.ctx, outcomes))
+}
+
+// operate does what an operator asks for.
+func (r *storeRig[Tx]) operate(op admin.Operation) []int64 {
+	r.tb.Helper()
+	do := r.h.Operate
+	if do == nil {
+		do = func(ctx context.Context, op admin.Operation) ([]int64, error) {
+			return r.h.Admin.Change(ctx, op, &admin.Entry{By: "conformance", Action: string(op.Action), Route: op.Route})
+		}
+	}
+	changed, err := do(r.ctx, op)
+	r.ok("operate", err)
+	return changed
 }
 
 // fenced checks that a settle is refused because the lease is lost.

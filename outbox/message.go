@@ -41,6 +41,11 @@ type Message struct {
 	// CreatedAt is set by the store when the message is enqueued, by the
 	// database's clock. Writers do not set it.
 	CreatedAt time.Time
+	// Replay is set by the relay where an operator sends the message again: a
+	// number that no other replay of it has. Brokers that drop what they have
+	// had already must tell the two apart by it. Writers do not set it. 0: as it
+	// was enqueued.
+	Replay int64
 }
 
 // NewID makes a message id: a version 7 UUID.

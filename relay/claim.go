@@ -28,7 +28,9 @@ type Claim struct {
 	// Start applies when the route has no cursor on this shard yet. Empty:
 	// StartBeginning.
 	Start Start
-	// Hold keeps a key closed behind a failed message (on_failure: hold).
+	// Hold keeps a key closed behind a message that fails (on_failure: hold). A
+	// lease without it opens the keys that earlier ones kept closed so; one with
+	// it leaves those alone that were open.
 	Hold bool
 }
 

@@ -15,12 +15,6 @@ import (
 // closedKey counts the parked messages that stand in a key's way.
 type closedKey struct {
 	count int
-	// unknown is how many of them were parked before this lease.
-	unknown int
-	// known are the numbers of those parked by this lease that could be taken
-	// for uncounted ones: a scheduled message that has come due, or a failed
-	// one that an operator retries, looks just the same.
-	known map[int64]struct{}
 	// refused is the number of the message that was refused last. Up to the
 	// Receive call stale the store may have handed out what is parked behind
 	// it: that has to wait again.
@@ -61,18 +55,19 @@ func (s *session) admit(deliveries []Delivery, now time.Time) (bytes int64) {
 // its key, or has its outcome at once.
 func (s *session) place(it *item) {
 	d := it.delivery
-	it.counted = d.Parked && it.key != "" && s.isCounted(it)
+	it.counted = it.key != "" && d.Place == PlaceKept
+	it.free = d.Place == PlaceNone
 	switch {
-	case d.State == outbox.StateScheduled || d.State == outbox.StateExpired:
-		s.record(it, Outcome{State: d.State, Attempts: d.Attempts})
 	case s.takeAcknowledged(d):
 		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
+	case d.State != outbox.StatePending:
+		s.settled(it)
 	case it.key == "":
 		s.offer(it)
 	case s.mustWait(it):
 		s.block(it)
 	default:
-		head := s.heads[it.key]
+		head := s.line(it)[it.key]
 		if head == nil {
 			s.lead(it)
 			return
@@ -87,10 +82,29 @@ func (s *session) place(it *item) {
 	}
 }
 
+// settled gives an item the outcome that it was handed out with.
+func (s *session) settled(it *item) {
+	d := it.delivery
+	o := Outcome{State: d.State, Attempts: d.Attempts, Error: d.Error}
+	if d.State == outbox.StateFailed && !d.Released {
+		s.r.failures.add(d, o)
+	}
+	s.record(it, o)
+}
+
+// line holds the heads of the chains that the item belongs to. Messages that
+// have no place in their key's order keep one among themselves.
+func (s *session) line(it *item) map[string]*item {
+	if it.free {
+		return s.free
+	}
+	return s.heads
+}
+
 // lead makes an item the head of its key's chain, ready to be published.
 func (s *session) lead(it *item) {
 	it.gated = true
-	s.heads[it.key] = it
+	s.line(it)[it.key] = it
 	s.offer(it)
 }
 
@@ -101,7 +115,7 @@ func (s *session) advance(head *item) {
 	}
 	next := head.next
 	if next == nil {
-		delete(s.heads, head.key)
+		delete(s.line(head), head.key)
 		return
 	}
 	if head.last != next {
@@ -121,11 +135,11 @@ func (s *session) sent(it *item, brokerID string) {
 // refused ends an item that was not sent and whose outcome decides about its
 // followers: retrying, parked as pending, failed or expired.
 func (s *session) refused(it *item, o Outcome) {
-	s.record(it, o)
+	closes := s.record(it, o)
 	if !it.gated {
 		return
 	}
-	if !s.inTheWay(&o) {
+	if !closes {
 		// The followers go on once this is committed.
 		s.releases = append(s.releases, it)
 		s.hurry = true
@@ -145,34 +159,24 @@ func (s *session) block(it *item) {
 	s.record(it, Outcome{State: outbox.StateBlocked, Attempts: it.delivery.Attempts})
 }
 
-// inTheWay reports whether a message with this outcome keeps its key closed.
-func (s *session) inTheWay(o *Outcome) bool {
-	switch o.State {
-	case outbox.StateRetrying, outbox.StateBlocked:
-		return true
-	case outbox.StatePending:
-		return !o.Returned()
-	default:
-		return o.State == outbox.StateFailed && s.r.OnFailure == Hold
-	}
-}
-
-// record notes an outcome, for the next Settle, and what it does to the key.
-func (s *session) record(it *item, o Outcome) {
-	if it.key != "" {
-		switch {
-		case s.inTheWay(&o):
-			s.close(it, o.State)
-		case it.counted:
-			s.reopen(it.key)
-		}
+// record notes an outcome, for the next Settle, and what it does to the key;
+// it reports whether the message stands in its key's way from now on.
+func (s *session) record(it *item, o Outcome) (closes bool) {
+	o.Delivery = *it.delivery
+	switch closes = it.key != "" && o.Closes(s.r.OnFailure == Hold); {
+	case closes:
+		s.close(it, o.State)
+	case it.counted:
+		s.reopen(it.key)
 	}
 	switch o.State {
 	case outbox.StateSent:
 	case outbox.StateRetrying:
 		s.r.stats.Retried++
 	case outbox.StateFailed:
-		s.r.stats.Failed++
+		if !o.Delivery.Released {
+			s.r.stats.Failed++
+		}
 	case outbox.StateBlocked:
 		s.r.stats.Blocked++
 	case outbox.StateScheduled:
@@ -184,43 +188,20 @@ func (s *session) record(it *item, o Outcome) {
 		s.hurry = true
 	}
 	s.tally(it, &o)
-	o.Delivery = *it.delivery
 	*it.delivery = Delivery{} // the page may live on
 	it.page.left--
 	s.outcomes = append(s.outcomes, o)
 	s.outcomeBytes += it.size
+	return closes
 }
 
 // mustWait reports whether parked messages stand in the item's way.
 func (s *session) mustWait(it *item) bool {
-	if len(s.closed) == 0 {
+	if len(s.closed) == 0 || it.free {
 		return false
 	}
 	c := s.closed[it.key]
 	return c != nil && (!it.counted || s.receiving <= c.stale && it.delivery.Seq != c.refused)
-}
-
-// isCounted reports whether a parked delivery is one of those that closed
-// counts. In doubt it is not: then it waits for the others once more.
-func (s *session) isCounted(it *item) bool {
-	c, d := s.closed[it.key], it.delivery
-	if c == nil {
-		return false
-	}
-	if _, ok := c.known[d.Seq]; ok {
-		delete(c.known, d.Seq)
-		return true
-	}
-	switch {
-	case d.Attempts > 0:
-		if c.unknown > 0 {
-			c.unknown--
-			return true
-		}
-		return false
-	default:
-		return d.Message.NotBefore.IsZero() // blocked messages; others were scheduled
-	}
 }
 
 // close counts a message that is being parked in its key's way.
@@ -238,14 +219,6 @@ func (s *session) close(it *item, state outbox.State) {
 		c.refused, c.stale = it.delivery.Seq, math.MaxInt64
 		s.refusals = append(s.refusals, c)
 	}
-	d := it.delivery
-	if state == outbox.StateBlocked && d.Attempts == 0 && d.Message.NotBefore.IsZero() {
-		return // told by its looks, so that a long line costs no memory
-	}
-	if c.known == nil {
-		c.known = make(map[int64]struct{})
-	}
-	c.known[d.Seq] = struct{}{}
 }
 
 // reopen discounts a parked message that has left its key's way.
@@ -254,9 +227,7 @@ func (s *session) reopen(key string) {
 	if c == nil {
 		return
 	}
-	c.count--
-	c.unknown = min(c.unknown, c.count)
-	if c.count <= 0 {
+	if c.count--; c.count <= 0 {
 		delete(s.closed, key)
 	}
 }

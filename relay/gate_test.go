@@ -68,7 +68,7 @@ func row(seq int64) relay.Delivery {
 
 func parked(seq int64, attempts int) relay.Delivery {
 	d := row(seq)
-	d.Parked, d.Attempts = true, attempts
+	d.Parked, d.Place, d.Attempts = true, relay.PlaceKept, attempts
 	return d
 }
 
@@ -162,13 +162,13 @@ func TestHandedOutBehindARefusedMessage(t *testing.T) {
 func TestClosedKey(t *testing.T) {
 	store := &handmade{closed: map[string]int{"k": 1}}
 	due := parked(7, 0)
-	due.Message.NotBefore = time.Unix(1, 0)
+	due.Place = relay.PlaceNext // it was scheduled
 	withGate(t, store, nil, func(g gate) {
 		g.step("closed by an earlier lease", "", "8 blocked", row(8))
 		g.step("scheduled", "", "7 blocked", due)
 		g.step("the one that closed it", "1", "1 sent", parked(1, 3))
 		g.step("still two parked", "", "9 blocked", row(9))
-		g.step("the parked ones", "8 7", "8 sent, 7 sent", parked(8, 0), due)
+		g.step("the parked ones", "8 7", "8 sent, 7 sent", parked(8, 0), parked(7, 0))
 		g.step("one is left", "", "10 blocked", row(10))
 		g.step("and another", "9 10", "9 sent, 10 sent", parked(9, 0), parked(10, 0))
 		g.step("open again", "11 12", "11 sent, 12 sent", row(11), row(12))

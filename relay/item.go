@@ -17,6 +17,7 @@ type item struct {
 	last  *item // on the head of a chain of several: its end
 
 	counted bool // among those that session.closed counts
+	free    bool // it has no place in its key's order
 	// unanswered: a publish of it ended without an answer, so it may have arrived.
 	unanswered bool
 }

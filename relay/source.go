@@ -39,12 +39,13 @@ type Source interface {
 	// their number; late ones (a transaction that committed after later
 	// numbers were handed out) come before any newer message that their key
 	// could have. Parked messages come when they are due, in their key's
-	// order: once a message is settled as Retrying or parked as Pending (or, under Hold, Failed),
-	// the blocked ones behind it are due no more, though they may have been. A
-	// scheduled message comes when it is due, whatever is parked of its key.
-	// Nothing is handed out twice by one Lease, unless it was settled as
-	// Retrying, Pending, Blocked or Scheduled and has come due. The slice is the
-	// caller's.
+	// order: once a message is settled so that it closes its key (see
+	// Outcome.Closes), the blocked ones behind it are due no more, though they
+	// may have been. A scheduled message, and one of PlaceNone, comes when it is
+	// due, whatever is parked of its key. Nothing is handed out twice by one
+	// Lease, unless it was settled as Retrying, Pending, Blocked or Scheduled
+	// and has come due, or an operator has changed it, of which every lease
+	// hears within about a second. The slice is the caller's.
 	Receive(ctx context.Context, max int) ([]Delivery, error)
 	// Settle records outcomes in one transaction and extends the lease; with
 	// no outcomes it only does the latter. If it returns an error nothing is
@@ -59,8 +60,8 @@ type Source interface {
 type Lease interface {
 	Source
 	// ClosedKeys are the keys that had parked messages in their way when the
-	// lease was taken, with the number of those messages: retrying, pending,
-	// blocked and, under Hold, failed ones. Not to be changed.
+	// lease was taken, with the number of those messages: as many of PlaceKept
+	// are to come. Not to be changed.
 	ClosedKeys() map[string]int
 	// Deadline is when the lease ends, on this process's clock, counted from
 	// before the last successful renewal was sent. Publish nothing after it.
@@ -70,29 +71,60 @@ type Lease interface {
 	Close(ctx context.Context) error
 }
 
+// Place is where a message stands in the order of its key.
+type Place int8
+
+const (
+	// PlaceNext: it takes its place now, behind everything of its key that came
+	// before it: new messages, and scheduled ones that have come due.
+	PlaceNext Place = iota
+	// PlaceKept: it was parked in its key's way and is one of those that
+	// ClosedKeys counts, or that were settled so since.
+	PlaceKept
+	// PlaceNone: it has lost its place, waits for nobody of its key and holds
+	// nobody up: one that failed, or expired, while its key went on, and that an
+	// operator retries; and one that is replayed.
+	PlaceNone
+)
+
 // Delivery is a message handed out.
 type Delivery struct {
 	Message outbox.Message
 	// Seq is the message's number in its shard.
 	Seq int64
-	// State is StatePending for what is to be published; StateScheduled or
-	// StateExpired, by the database's clock, for what only is to be settled so.
+	// State is StatePending for what is to be published. Anything else only is
+	// to be settled so: StateScheduled or StateExpired, by the database's clock;
+	// StateFailed for what cannot be read, with the reason in Error;
+	// StateDiscarded, or StateFailed with Released, for what an operator changed.
 	State outbox.State
 	// Parked: it comes from the parked set, not from the log.
 	Parked bool
+	// Released: an operator lets the key of this failed message go on.
+	Released bool
+	// Place says what it has to wait for, and what waits for it.
+	Place Place
 	// Attempts already spent on it.
 	Attempts int
+	// Error is why it failed, where State says so.
+	Error string
 }
+
+// Changed reports whether an operator has settled the message already, so that
+// the lease only has to hear of it.
+func (d *Delivery) Changed() bool { return d.State == outbox.StateDiscarded || d.Released }
 
 // Outcome is what became of a delivery.
 type Outcome struct {
 	Delivery Delivery
 	// State is one of: Sent; Retrying (due again after RetryAfter); Failed;
 	// Blocked (an earlier message of its key is parked, or was in this same
-	// call); Scheduled; Expired; Pending with a RetryAfter (it waits, like a
-	// retrying one, until its destination may be back); Pending without one
-	// (returned: nothing is recorded, and this lease does not hand it out
-	// again).
+	// call); Scheduled; Expired; Discarded, only of what was delivered so;
+	// Pending with a RetryAfter (it waits, like a retrying one, until its
+	// destination may be back); Pending without one (returned: nothing is
+	// recorded, and this lease does not hand it out again).
+	//
+	// What an operator discarded while it was in hand stays discarded, whatever
+	// its State here, unless it was Sent.
 	State outbox.State
 	// Attempts spent by now, this one included.
 	Attempts int
@@ -108,3 +140,22 @@ type Outcome struct {
 // Returned reports whether the outcome only gives the delivery back: nothing is
 // recorded.
 func (o *Outcome) Returned() bool { return o.State == outbox.StatePending && o.RetryAfter <= 0 }
+
+// Closes reports whether the message stands in its key's way once the outcome is
+// recorded; hold is the claim's. For implementations of Store.
+func (o *Outcome) Closes(hold bool) bool {
+	d := &o.Delivery
+	if d.Message.Key == "" || d.Place == PlaceNone {
+		return false
+	}
+	switch o.State {
+	case outbox.StateRetrying, outbox.StateBlocked:
+		return true
+	case outbox.StatePending:
+		return !o.Returned()
+	case outbox.StateFailed:
+		return hold && !d.Released
+	default:
+		return false
+	}
+}

@@ -140,17 +140,25 @@ func TestWhereATopicIs(t *testing.T) {
 func TestGroupsAndDeduplication(t *testing.T) {
 	const at = "PublishBatchRequestEntries.member.1."
 	msgs := messages(t, 1)
-	for topic, want := range map[string][2]string{
-		"orders":      {"", ""},
-		"orders.fifo": {"49ac5de219edae62f9fdeea0fc3f3af48fd832f22fac50820ac11174d6e068bd", msgs[0].ID.String()},
+	const group = "49ac5de219edae62f9fdeea0fc3f3af48fd832f22fac50820ac11174d6e068bd"
+	id := msgs[0].ID.String()
+	for _, c := range []struct {
+		topic  string
+		replay int64
+		want   [2]string
+	}{
+		{"orders", 0, [2]string{"", ""}},
+		{"orders.fifo", 0, [2]string{group, id}},
+		{"orders.fifo", 7, [2]string{group, id + "-7"}}, // AWS has had it already, and must not drop it
 	} {
 		f := &fake{answer: well}
-		if err := f.publish(t, topic, msgs...)[0].Err; err != nil {
+		msgs[0].Replay = c.replay
+		if err := f.publish(t, c.topic, msgs...)[0].Err; err != nil {
 			t.Fatal(err)
 		}
 		form := f.forms[len(f.forms)-1]
-		if got := [2]string{form.Get(at + "MessageGroupId"), form.Get(at + "MessageDeduplicationId")}; got != want {
-			t.Errorf("%s: %v, want %v", topic, got, want)
+		if got := [2]string{form.Get(at + "MessageGroupId"), form.Get(at + "MessageDeduplicationId")}; got != c.want {
+			t.Errorf("%s, replay %d: %v, want %v", c.topic, c.replay, got, c.want)
 		}
 	}
 }

@@ -39,7 +39,9 @@
 // On a queue whose name ends in .fifo the group id is the key where SQS takes
 // it as one (1 to 128 ASCII letters, digits and punctuation), otherwise the
 // hexadecimal SHA-256 of the key; without a key it is the message id, so that
-// nothing waits for anything. The deduplication id is the message id.
+// nothing waits for anything. The deduplication id is the message id; of one
+// that an operator sends again it has the number of that replay, too, since AWS
+// would drop it otherwise.
 //
 // # Queues subscribed to an SNS topic
 //

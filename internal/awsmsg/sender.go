@@ -172,7 +172,7 @@ func (c *publishing) prepare(i int, fifo bool) (item, error) {
 	}
 	it := item{index: i, entry: Entry{Encoded: e}}
 	if fifo {
-		it.entry.GroupID, it.entry.DeduplicationID = GroupID(m), m.ID.String()
+		it.entry.GroupID, it.entry.DeduplicationID = GroupID(m), DeduplicationID(m)
 	}
 	return it, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -78,4 +79,15 @@ func GroupID(m *outbox.Message) string {
 	}
 	sum := sha256.Sum256([]byte(m.Key))
 	return hex.EncodeToString(sum[:])
+}
+
+// DeduplicationID is what a FIFO queue or topic, which drops what it had within
+// five minutes, knows the message by: its id, and the number of the replay if it
+// is one.
+// https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html
+func DeduplicationID(m *outbox.Message) string {
+	if m.Replay == 0 {
+		return m.ID.String()
+	}
+	return m.ID.String() + "-" + strconv.FormatInt(m.Replay, 10)
 }

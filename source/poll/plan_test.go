@@ -24,8 +24,8 @@ func TestPlansOnLargeTables(t *testing.T) {
 	rows := testsize.Pick(200_000, 10_000_000)
 	w.exec(`INSERT INTO postrider.log_0 (id, topic, key, payload)
 		SELECT gen_random_uuid(), 't', 'k' || i % 1000, '' FROM generate_series(1, $1::int) AS i`, rows)
-	w.exec(`INSERT INTO postrider.parked (route, shard, seq, state, due_at, key, id, topic, created_at, type, content_type, payload)
-		SELECT 'route', 0, i, (ARRAY['blocked', 'failed', 'retrying', 'scheduled'])[1 + i % 4], CASE WHEN i % 4 > 1 THEN now() + interval '1 day' END,
+	w.exec(`INSERT INTO postrider.parked (route, shard, seq, state, closes, due_at, key, id, topic, created_at, type, content_type, payload)
+		SELECT 'route', 0, i, (ARRAY['blocked', 'failed', 'retrying', 'scheduled'])[1 + i % 4], i % 2 = 0, CASE WHEN i % 4 > 1 THEN now() + interval '1 day' END,
 			'k' || i % 1000, gen_random_uuid(), 't', now(), '', '', '' FROM generate_series(1, $1::int) AS i`, rows/4)
 	w.exec(`ANALYZE postrider.log_0, postrider.parked`)
 
@@ -43,9 +43,7 @@ func TestPlansOnLargeTables(t *testing.T) {
 	got := w.receiveSome(lease, 10)
 	settle := func(outcomes ...relay.Outcome) {
 		t.Helper()
-		if err := lease.Settle(t.Context(), outcomes); err != nil {
-			t.Fatal(err)
-		}
+		w.settle(lease, outcomes...)
 	}
 	settle(relay.Outcome{Delivery: got[0], State: outbox.StateSent})
 	settle(
@@ -193,6 +191,7 @@ func (w *world) explain(sql, mode string) string {
 			values[i] = map[string]string{
 				"text": "'route'", "integer": "0", "bigint": "100000", "uuid": "gen_random_uuid()", "boolean": "true",
 				"bigint[]": "'{5,6,7}'", "text[]": "'{k1,k2,k3}'", "integer[]": "'{1,1,1}'",
+				"boolean[]": "'{t,t,t}'", "uuid[]": "array_fill(gen_random_uuid(), '{3}')",
 			}[typ]
 			if i == 2 && typ == "text" { // the token
 				values[i] = "gen_random_uuid()::text"

@@ -24,6 +24,7 @@ func harness(_ testing.TB, shards int) conformance.Harness[*memstore.Tx] {
 		Commit:   func(_ context.Context, tx *memstore.Tx) error { return tx.Commit() },
 		Rollback: func(_ context.Context, tx *memstore.Tx) error { return tx.Rollback() },
 		Now:      func(context.Context) (time.Time, error) { return time.Now(), nil },
+		Operate:  s.Operate,
 		SetPaused: func(_ context.Context, route string, paused bool) error {
 			s.SetPaused(route, paused)
 			return nil

@@ -23,7 +23,7 @@ type cursor struct {
 	owner   string
 	token   int64 // grows with every lease
 	expires time.Time
-	hold    bool // the present claim's
+	matches func(topic string) bool // the last claim's
 
 	// As of the last Settle: every number up to pos is settled, but for those
 	// in unsettled (handed out without an outcome, or not visible yet).
@@ -47,6 +47,7 @@ type lease struct {
 	keys    map[string]int
 
 	deadline time.Time
+	room     int // bytes left of the page that is being taken
 
 	// The lease reads ahead of what is settled.
 	pos       int64
@@ -77,16 +78,16 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	}
 	c.token++
 	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)
-	c.hold = claim.Hold
-	c.reload(now)
+	c.matches = matches
+	c.reload(claim.Hold, now)
 	l := &lease{
 		store: s, cursor: c, claim: claim, matches: matches, token: c.token, deadline: now.Add(claim.TTL),
 		keys: make(map[string]int),
 		pos:  c.pos, unsettled: c.unsettled.Clone(), missing: c.unsettled.Clone(),
 	}
 	for name, line := range c.lines {
-		if n := c.closed(line); n > 0 {
-			l.keys[name] = n
+		if line.closes > 0 {
+			l.keys[name] = line.closes
 		}
 	}
 	s.wake() // whoever held it before learns that it is fenced
@@ -178,28 +179,43 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 // take collects what can be handed out now; next is when a parked message will
 // be due.
 func (l *lease) take(max int, now time.Time) (out []relay.Delivery, next time.Time) {
+	l.room = relay.PageBytes
 	// Parked messages get at most half of the room while the log has more.
 	out, next = l.takeParked(out, (max+1)/2, now)
 	out = l.takeLog(out, max, now)
-	if len(out) < max {
+	if len(out) < max && l.room > 0 {
 		out, next = l.takeParked(out, max, now)
 	}
 	return out, next
 }
 
 func (l *lease) takeParked(out []relay.Delivery, max int, now time.Time) ([]relay.Delivery, time.Time) {
-	for len(out) < max {
+	for len(out) < max && l.room > 0 {
 		p, next := l.cursor.nextDue(now)
 		if p == nil {
 			return out, next
 		}
-		state := outbox.StatePending
-		if expired(&p.message, now) {
-			state = outbox.StateExpired
-		}
-		out = append(out, relay.Delivery{Message: p.message, Seq: p.seq, State: state, Parked: true, Attempts: p.attempts})
+		out = append(out, fromParked(p, now))
+		l.room -= len(p.message.Payload)
 	}
 	return out, time.Time{}
+}
+
+func fromParked(p *parked, now time.Time) relay.Delivery {
+	d := relay.Delivery{Message: p.message, Seq: p.seq, State: outbox.StatePending, Parked: true, Attempts: p.attempts}
+	switch {
+	case p.closes:
+		d.Place = relay.PlaceKept
+	case p.state != outbox.StateScheduled:
+		d.Place = relay.PlaceNone
+	}
+	switch {
+	case p.changed():
+		d.State, d.Released = p.state, p.state == outbox.StateFailed
+	case expired(&p.message, now):
+		d.State = outbox.StateExpired
+	}
+	return d
 }
 
 func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.Delivery {
@@ -216,10 +232,11 @@ func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.De
 				gone = append(gone, seq)
 				continue
 			}
-			if len(out) == max {
+			if len(out) == max || l.room <= 0 {
 				break
 			}
 			out = append(out, fromLog(r, seq, now))
+			l.room -= len(r.message.Payload)
 			seen = append(seen, seq)
 		}
 		for _, seq := range gone {
@@ -230,7 +247,7 @@ func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.De
 			l.missing.Remove(seq, seq)
 		}
 	}
-	for ; len(out) < max && l.pos < int64(len(log)); l.pos++ {
+	for ; len(out) < max && l.room > 0 && l.pos < int64(len(log)); l.pos++ {
 		r, seq := &log[l.pos], l.pos+1
 		switch {
 		case r.tx.state == txOpen:
@@ -240,6 +257,7 @@ func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.De
 		default:
 			l.unsettled.Add(seq, seq)
 			out = append(out, fromLog(r, seq, now))
+			l.room -= len(r.message.Payload)
 		}
 	}
 	return out

@@ -14,10 +14,11 @@ const promotePage = 100
 
 // parked is a message that had to leave the log's order.
 type parked struct {
-	message  outbox.Message
+	message  outbox.Message // with its Replay
 	seq      int64
 	arrival  int64 // its place among the parked messages of its key
 	state    outbox.State
+	closes   bool      // the lease counts it among those in its key's way
 	due      time.Time // zero: not due until something changes
 	attempts int
 	err      string
@@ -25,53 +26,52 @@ type parked struct {
 	version  int  // outdates entries in a due queue
 }
 
+// changed: an operator settled it, of which the lease has still to hear.
+func (p *parked) changed() bool {
+	return (p.state == outbox.StateFailed || p.state == outbox.StateDiscarded) && !p.due.IsZero()
+}
+
+// closing reports whether the blocked ones of its key wait for it.
+func (p *parked) closing() bool {
+	return p.closes && p.state != outbox.StateBlocked && !p.changed()
+}
+
 // line is what is parked under one key.
 type line struct {
-	blocked          []*parked // by arrival
-	retrying, failed int       // retrying: or pending
+	blocked []*parked // by arrival
+	closes  int       // how many stand in the way of new ones
+	closing int       // of those, how many the blocked ones wait for
 }
 
-// closed is the number of messages that stand in the way of new ones.
-func (c *cursor) closed(l *line) int {
-	n := len(l.blocked) + l.retrying
-	if c.hold {
-		n += l.failed
-	}
-	return n
-}
-
-// open reports whether blocked messages may go on.
-func (c *cursor) open(l *line) bool { return l.retrying == 0 && !(c.hold && l.failed > 0) }
-
-// park gives p its new state and place. The zero time: not due.
-func (c *cursor) park(p *parked, state outbox.State, due time.Time) {
+// put gives p its new state and place. The zero time: not due.
+func (c *cursor) put(p *parked, state outbox.State, closes bool, due time.Time) {
 	c.unlink(p)
-	if p.arrival == 0 || p.state == outbox.StateScheduled {
+	if p.arrival == 0 || p.state == outbox.StateScheduled && state == outbox.StateBlocked {
 		// New here, or taking its place only now that it has come due.
 		c.arrivals++
 		p.arrival = c.arrivals
 	}
-	p.state, p.out = state, false
+	if p.message.Key == "" && state == outbox.StateBlocked {
+		due = time.Now() // without a key there is nothing to wait for
+	}
+	p.state, p.closes, p.due = state, closes, due
 	c.parked[p.seq] = p
-	if l := c.line(p.message.Key); l != nil {
-		switch state {
-		case outbox.StateRetrying, outbox.StatePending:
-			l.retrying++
-		case outbox.StateFailed:
-			l.failed++
-		case outbox.StateBlocked:
+	if key := p.message.Key; key != "" {
+		l := c.lines[key]
+		if l == nil {
+			l = &line{}
+			c.lines[key] = l
+		}
+		if p.closes {
+			l.closes++
+		}
+		if p.closing() {
+			l.closing++
+		}
+		if state == outbox.StateBlocked {
 			i, _ := slices.BinarySearchFunc(l.blocked, p, byArrival)
 			l.blocked = slices.Insert(l.blocked, i, p)
 		}
-		if !c.open(l) { // followers that had come due have to wait again
-			for _, b := range l.blocked {
-				if !b.out && !b.due.IsZero() {
-					c.setDue(b, time.Time{})
-				}
-			}
-		}
-	} else if state == outbox.StateBlocked {
-		due = time.Now() // without a key there is nothing to wait for
 	}
 	c.setDue(p, due)
 }
@@ -85,34 +85,26 @@ func (c *cursor) remove(p *parked) {
 
 func (c *cursor) unlink(p *parked) {
 	l := c.lines[p.message.Key]
-	if l == nil {
+	if l == nil || c.parked[p.seq] != p {
 		return
 	}
-	switch p.state {
-	case outbox.StateRetrying, outbox.StatePending:
-		l.retrying--
-	case outbox.StateFailed:
-		l.failed--
-	case outbox.StateBlocked:
-		if i, found := slices.BinarySearchFunc(l.blocked, p, byArrival); found {
+	if p.closes {
+		l.closes--
+	}
+	if p.closing() {
+		l.closing--
+	}
+	if p.state == outbox.StateBlocked {
+		if i, found := slices.BinarySearchFunc(l.blocked, p, byArrival); found && i == 0 {
+			l.blocked[0] = nil
+			l.blocked = l.blocked[1:] // a long line is not moved up for each
+		} else if found {
 			l.blocked = slices.Delete(l.blocked, i, i+1)
 		}
 	}
-	if len(l.blocked)+l.retrying+l.failed == 0 {
+	if len(l.blocked)+l.closes == 0 {
 		delete(c.lines, p.message.Key)
 	}
-}
-
-func (c *cursor) line(key string) *line {
-	if key == "" {
-		return nil
-	}
-	l := c.lines[key]
-	if l == nil {
-		l = &line{}
-		c.lines[key] = l
-	}
-	return l
 }
 
 func (c *cursor) setDue(p *parked, due time.Time) {
@@ -123,11 +115,20 @@ func (c *cursor) setDue(p *parked, due time.Time) {
 	}
 }
 
-// promote makes the earliest blocked messages of key due if nothing stands in
-// their way any more.
-func (c *cursor) promote(key string, now time.Time) {
+// order decides which blocked messages of the key are due: none if another one
+// is in their way, otherwise the earliest ones.
+func (c *cursor) order(key string, now time.Time) {
 	l := c.lines[key]
-	if l == nil || !c.open(l) {
+	if l == nil {
+		return
+	}
+	if l.closing > 0 {
+		// Those that had come due are among the first.
+		for _, p := range l.blocked[:min(len(l.blocked), 2*promotePage)] {
+			if !p.due.IsZero() {
+				c.setDue(p, time.Time{})
+			}
+		}
 		return
 	}
 	for _, p := range l.blocked[:min(len(l.blocked), promotePage)] {
@@ -137,20 +138,21 @@ func (c *cursor) promote(key string, now time.Time) {
 	}
 }
 
-// reload makes everything that is due available to a new lease.
-func (c *cursor) reload(now time.Time) {
+// reload makes everything that is due available to a new lease. Without hold
+// nothing that failed keeps its key closed.
+func (c *cursor) reload(hold bool, now time.Time) {
 	c.due = nil
 	for _, p := range c.parked {
 		p.out = false
-		if l := c.lines[p.message.Key]; p.state == outbox.StateBlocked && l != nil && !c.open(l) {
-			p.due = time.Time{}
+		if !hold && p.state == outbox.StateFailed && p.closes {
+			c.put(p, p.state, false, time.Time{})
 		}
 		if !p.due.IsZero() {
 			c.setDue(p, p.due)
 		}
 	}
 	for key := range c.lines {
-		c.promote(key, now)
+		c.order(key, now)
 	}
 }
 
@@ -212,6 +214,8 @@ type Parked struct {
 	Error    string
 	// Due is when it is handed out; zero if something else has to happen first.
 	Due time.Time
+	// Closes: it stands in its key's way.
+	Closes bool
 }
 
 // Parked returns the parked messages of a route, by shard and arrival.
@@ -230,7 +234,7 @@ func (s *Store) Parked(route string) []Parked {
 		}
 		slices.SortFunc(rows, byArrival)
 		for _, p := range rows {
-			out = append(out, Parked{p.message, shard, p.seq, p.state, p.attempts, p.err, p.due})
+			out = append(out, Parked{p.message, shard, p.seq, p.state, p.attempts, p.err, p.due, p.closes && !p.changed()})
 		}
 	}
 	return out

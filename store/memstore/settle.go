@@ -54,7 +54,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	l.unsettled.Remove(run.first, run.last)
 	for key := range touched {
-		c.promote(key, now)
+		c.order(key, now)
 	}
 	c.pos, c.unsettled = l.pos, l.unsettled.Clone()
 	c.expires = now.Add(l.claim.TTL)
@@ -73,6 +73,11 @@ func (l *lease) check(o *relay.Outcome) error {
 	switch o.State {
 	case outbox.StateSent, outbox.StateRetrying, outbox.StateFailed, outbox.StateBlocked,
 		outbox.StateScheduled, outbox.StateExpired, outbox.StatePending:
+	case outbox.StateDiscarded:
+		if d.State == outbox.StateDiscarded {
+			break
+		}
+		fallthrough
 	default:
 		return fmt.Errorf("memstore: message %d cannot be settled as %q", d.Seq, o.State)
 	}
@@ -94,15 +99,38 @@ func (l *lease) apply(o *relay.Outcome, now time.Time) {
 	if p == nil {
 		p = &parked{message: l.store.shards[l.claim.Shard][d.Seq-1].message, seq: d.Seq}
 	}
-	p.attempts, p.err = o.Attempts, o.Error
-	switch o.State {
-	case outbox.StateSent:
+	closes := o.Closes(l.claim.Hold)
+	switch {
+	case o.State == outbox.StateSent:
 		c.remove(p)
+		return
+	case d.Changed(): // now the lease knows
+		due := p.due
+		if p.changed() {
+			due = time.Time{}
+		}
+		p.out = false
+		c.put(p, p.state, false, due) // as the operator left it
+		return
+	case p.state == outbox.StateDiscarded: // while it was in hand
+		due := time.Time{}
+		if closes {
+			due = now // the lease has to hear of it
+		}
+		p.out, p.attempts = false, o.Attempts
+		c.put(p, p.state, closes, due)
+		return
+	}
+	p.out, p.attempts = false, o.Attempts
+	if o.State != outbox.StateBlocked {
+		p.err = o.Error
+	}
+	switch o.State {
 	case outbox.StateRetrying, outbox.StatePending:
-		c.park(p, o.State, now.Add(o.RetryAfter))
+		c.put(p, o.State, closes, now.Add(o.RetryAfter))
 	case outbox.StateScheduled:
-		c.park(p, o.State, p.message.NotBefore)
+		c.put(p, o.State, closes, p.message.NotBefore)
 	default: // blocked, failed, expired: not due
-		c.park(p, o.State, time.Time{})
+		c.put(p, o.State, closes, time.Time{})
 	}
 }

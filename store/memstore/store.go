@@ -43,6 +43,7 @@ type Store struct {
 	cursors map[cursorKey]*cursor
 	records map[record]*Tx // the inbox
 	locks   map[string]*Tx
+	replays int64         // how many there were
 	changed chan struct{} // closed, and replaced, when there may be more to receive
 
 	members  map[string]member // by owner
@@ -85,7 +86,7 @@ func (s *Store) Insert(_ context.Context, tx *Tx, msgs []outbox.Message) error {
 	}
 	now := stored(time.Now())
 	for _, m := range msgs {
-		m.CreatedAt, m.NotBefore, m.Expires = now, stored(m.NotBefore), stored(m.Expires)
+		m.CreatedAt, m.NotBefore, m.Expires, m.Replay = now, stored(m.NotBefore), stored(m.Expires), 0
 		m.Payload = slices.Clone(m.Payload)
 		m.Headers = maps.Clone(m.Headers)
 		shard := s.shardOf(m.Key)

@@ -32,7 +32,7 @@ func (a *Admin) write(ctx context.Context, fn func(tx pgx.Tx) error) error {
 func (a *Admin) Change(ctx context.Context, op admin.Operation, entry *admin.Entry) (changed []int64, err error) {
 	written := *entry
 	err = a.write(ctx, func(tx pgx.Tx) error {
-		if changed, err = a.operate(ctx, tx, op); err != nil || len(changed) == 0 {
+		if changed, err = a.schema.Operate(ctx, tx, op); err != nil || len(changed) == 0 {
 			return err
 		}
 		return a.record(ctx, tx, &written, int64(len(changed)))
@@ -89,8 +89,4 @@ func scanEntry(row pgx.CollectableRow) (e admin.Entry, err error) {
 		e.Filter = nil
 	}
 	return e, nil
-}
-
-func (a *Admin) operate(context.Context, pgx.Tx, admin.Operation) ([]int64, error) {
-	return nil, errors.New("not there yet")
 }

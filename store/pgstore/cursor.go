@@ -46,8 +46,13 @@ const (
 	markSQL = `INSERT INTO {s}.mark (route, shard, token) VALUES ($1, $2, $3)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
 	loadGapsSQL   = `SELECT id, numbers::text FROM {s}.gap WHERE route = $1 AND shard = $2`
-	loadClosedSQL = `SELECT key, count(*) FROM {s}.parked WHERE route = $1 AND shard = $2 AND key <> ''
-		AND (state IN ('retrying', 'pending', 'blocked') OR $3 AND state = 'failed') GROUP BY key`
+	loadClosedSQL = `SELECT key, count(*) FROM (
+			SELECT key FROM {s}.parked WHERE route = $1 AND shard = $2 AND state = 'blocked' AND closes
+			UNION ALL SELECT key FROM {s}.parked WHERE route = $1 AND shard = $2 AND state <> 'blocked' AND closes) AS p GROUP BY key`
+
+	// Without hold nothing that failed keeps its key closed.
+	letGoSQL = `UPDATE {s}.parked SET closes = false, due_at = NULL
+		WHERE route = $1 AND shard = $2 AND closes AND state <> 'blocked' AND state = 'failed'`
 
 	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity', token = gen_random_uuid() WHERE route = $1 AND shard = $2 AND token = $3`
 	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3`
@@ -172,7 +177,12 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	if err := c.checkReuse(ctx, tx); err != nil {
 		return err
 	}
-	rows, err = tx.Query(ctx, c.schema.sql(loadClosedSQL), c.claim.Route, c.claim.Shard, c.claim.Hold)
+	if !c.claim.Hold {
+		if _, err := tx.Exec(ctx, c.schema.sql(letGoSQL), c.claim.Route, c.claim.Shard); err != nil {
+			return err
+		}
+	}
+	rows, err = tx.Query(ctx, c.schema.sql(loadClosedSQL), c.claim.Route, c.claim.Shard)
 	if err != nil {
 		return err
 	}
@@ -187,9 +197,10 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || keys == nil {
 		return err
 	}
-	// Hold may not be what it was for the lease before.
+	// Hold may not be what it was for the lease before, and somebody may have
+	// deleted what a key waited for.
 	var batch pgx.Batch
-	c.queueOrder(&batch, keys)
+	c.schema.queueOrder(&batch, c.claim.Route, c.claim.Shard, keys)
 	return tx.SendBatch(ctx, &batch).Close()
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -62,7 +63,7 @@ type Progress struct {
 // token is not this lease's any more; then nothing is written.
 func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcome) (xid uint64, err error) {
 	sent := time.Now()
-	parking := parkingOf(outcomes)
+	parking := parkingOf(outcomes, c.claim.Hold)
 	if len(p.Gaps) == 0 && parking == nil {
 		xid, err = c.settleProgress(ctx, p)
 	} else {
@@ -75,8 +76,15 @@ func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcom
 		return 0, fmt.Errorf("settle shard %d of route %s: %w", c.claim.Shard, c.claim.Route, err)
 	}
 	c.deadline = sent.Add(c.claim.TTL)
+	if parking != nil && parking.twice {
+		return 0, fmt.Errorf("settle shard %d of route %s: %w", c.claim.Shard, c.claim.Route, errTwice)
+	}
 	return xid, nil
 }
+
+// errTwice makes the relay load the state anew. It comes after the outcomes were
+// recorded.
+var errTwice = errors.New("a message of the log was parked already, so somebody has set the cursor back: what stands in each key's way is counted anew")
 
 func (c *Cursor) fenceArgs(p Progress) []any {
 	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds()}
@@ -137,26 +145,41 @@ type parking struct {
 	fromLog, fromParked parkedRows
 	gone                []int64  // sent ones that leave it
 	keys                []string // whose order is touched
+	// twice is set when a message of the log was parked already.
+	twice bool
 }
 
 // parkedRows are the columns of rows to write, in order of arrival.
 type parkedRows struct {
-	seqs, delays []int64 // delays in microseconds
-	states       []string
-	attempts     []int32
-	errors       []string
+	seqs, delays  []int64 // delays in microseconds
+	states        []string
+	closes, heard []bool // heard: the row says already what became of it
+	attempts      []int32
+	errors        []string
+
+	// Only of what comes from the log.
+	keys, topics []string
+	ids          []uuid.UUID
 }
 
-func (r *parkedRows) add(o *relay.Outcome) {
-	r.seqs = append(r.seqs, o.Delivery.Seq)
+func (r *parkedRows) add(o *relay.Outcome, hold bool) {
+	d := &o.Delivery
+	r.seqs = append(r.seqs, d.Seq)
 	r.states = append(r.states, string(o.State))
+	r.closes = append(r.closes, o.Closes(hold))
+	r.heard = append(r.heard, d.Changed())
 	r.delays = append(r.delays, o.RetryAfter.Microseconds())
 	r.attempts = append(r.attempts, int32(min(o.Attempts, 1<<30)))
 	r.errors = append(r.errors, errorText(o.Error))
+	if !d.Parked {
+		r.keys = append(r.keys, d.Message.Key)
+		r.topics = append(r.topics, d.Message.Topic)
+		r.ids = append(r.ids, d.Message.ID)
+	}
 }
 
 // parkingOf is nil where all are plain messages of the log that were sent.
-func parkingOf(outcomes []relay.Outcome) *parking {
+func parkingOf(outcomes []relay.Outcome, hold bool) *parking {
 	var p parking
 	touched := map[string]bool{}
 	for i := range outcomes {
@@ -168,9 +191,9 @@ func parkingOf(outcomes []relay.Outcome) *parking {
 		case o.State == outbox.StateSent:
 			p.gone = append(p.gone, d.Seq)
 		case d.Parked:
-			p.fromParked.add(o)
+			p.fromParked.add(o, hold)
 		default:
-			p.fromLog.add(o)
+			p.fromLog.add(o, hold)
 		}
 		if key := d.Message.Key; key != "" && !touched[key] {
 			touched[key] = true

@@ -196,7 +196,7 @@ const (
 func (a *Admin) Change(ctx context.Context, op admin.Operation, entry *admin.Entry) (changed []int64, err error) {
 	written := *entry
 	err = inTx(ctx, a.db, func(tx *sql.Tx) error {
-		if changed, err = a.operate(ctx, tx, op); err != nil || len(changed) == 0 {
+		if changed, err = Operate(ctx, tx, op); err != nil || len(changed) == 0 {
 			return err
 		}
 		return record(ctx, tx, &written, int64(len(changed)))
@@ -262,8 +262,4 @@ func (a *Admin) Audit(ctx context.Context, before int64, limit int) ([]admin.Ent
 		return nil, fmt.Errorf("sqlitestore: read what operators did: %w", err)
 	}
 	return entries, nil
-}
-
-func (a *Admin) operate(context.Context, *sql.Tx, admin.Operation) ([]int64, error) {
-	return nil, errors.New("not there yet")
 }

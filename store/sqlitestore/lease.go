@@ -25,13 +25,6 @@ type lease struct {
 	// Only Receive's goroutine uses these.
 	interval    time.Duration // of looking for commits
 	parkedFirst bool          // whose turn it is to be read first
-	// unreadable are rows that are to be given up. miscounted: one of them
-	// matters to others of its key, so this lease hands nothing out any more.
-	unreadable []relay.Outcome
-	miscounted bool
-
-	// settling has room for one: Receive gives rows up while others settle.
-	settling chan struct{}
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -69,7 +62,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
-	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval, settling: make(chan struct{}, 1)}
+	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval}
 	// Look before asking for the write lock: relays that wait for a lease must
 	// not get in the way of those that write.
 	if c, err := readCursor(ctx, s.reads, claim); err != nil {
@@ -146,10 +139,7 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return fmt.Errorf("take the cursor: %w", err)
 	}
-	if err := l.reopenKeys(ctx, tx); err != nil {
-		return err
-	}
-	l.closed, err = l.countClosed(ctx, tx)
+	l.closed, err = loadKeys(ctx, tx, &l.claim)
 	return err
 }
 

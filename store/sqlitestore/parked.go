@@ -5,119 +5,102 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
 )
 
-// A key is closed while a retrying or pending row of it is parked (under hold also a failed
-// one). Its blocked followers have no due time then. Once it opens, the earliest
-// of them get one, a page at a time: that is all that promotion is.
+// A key is closed while a row of it that closes is parked: a retrying or pending
+// one, or one that failed under hold. Its blocked followers have no due time
+// then. Once it opens, the earliest of them get one, a page at a time: that is
+// all that promotion is.
 
 // promotePage is how many followers of one key come due at a time.
 const promotePage = 500
 
 const (
-	// closing is the condition that a row keeps its key closed. ?4 is the state
-	// that does so besides retrying: failed under hold, otherwise retrying again.
+	// sqlKeyClosed: what an operator has settled (failed or discarded, and due)
+	// is in nobody's way.
 	sqlKeyClosed = `SELECT EXISTS (SELECT 1 FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state IN ('retrying', 'pending', ?4))`
-	// sqlDemote takes the due time from followers that were promoted.
-	sqlDemote = `UPDATE postrider_parked SET due = NULL
-	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' AND due IS NOT NULL`
-	// sqlPromote gives the earliest followers a due time, unless some have one:
-	// then the next page's turn comes when those are settled. ?4 how many.
-	sqlPromote = `UPDATE postrider_parked SET due = ` + sqlNow + ` WHERE arrival IN (
+	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND closes AND state <> 'blocked'
+	AND (state IN ('retrying', 'pending') OR state = 'failed' AND due IS NULL))`
+	// sqlDemote takes the due time from followers that were promoted, which are
+	// the first ones or nearly. ?4 how many are looked at.
+	sqlDemote = `UPDATE postrider_parked SET due = NULL WHERE due IS NOT NULL AND arrival IN (
 	SELECT arrival FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' ORDER BY arrival LIMIT ?4)
-	AND NOT EXISTS (SELECT 1 FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' AND due IS NOT NULL)`
+	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' ORDER BY arrival LIMIT ?4)`
+	// sqlPromote makes the earliest followers due at once, unless some are: then
+	// the next page's turn comes when those are settled. ?4 how many.
+	sqlPromote = `UPDATE postrider_parked SET due = 0 WHERE due IS NULL AND arrival IN (
+	SELECT arrival FROM postrider_parked
+	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' ORDER BY arrival LIMIT ?4)`
 	// sqlBlockedKeys are the keys that have followers.
 	sqlBlockedKeys = `SELECT DISTINCT key FROM postrider_parked WHERE route = ?1 AND shard = ?2 AND state = 'blocked'`
-	// sqlClosedKeys counts what is in the way of each key. ?3 as ?4 above.
-	sqlClosedKeys = `SELECT key, count(*) FROM postrider_parked
-	WHERE route = ?1 AND shard = ?2 AND key <> '' AND state IN ('retrying', 'pending', 'blocked', ?3) GROUP BY key`
+	// sqlClosedKeys counts what is in the way of each key.
+	sqlClosedKeys = `SELECT key, count(*) FROM (
+	SELECT key FROM postrider_parked WHERE route = ?1 AND shard = ?2 AND state = 'blocked' AND key <> ''
+	UNION ALL SELECT key FROM postrider_parked WHERE route = ?1 AND shard = ?2 AND closes AND state <> 'blocked') GROUP BY key`
+	// sqlLetGo opens what failed messages keep closed: without hold none does. The
+	// + keeps it from looking at all that failed.
+	sqlLetGo = `UPDATE postrider_parked SET closes = 0, due = NULL
+	WHERE route = ?1 AND shard = ?2 AND closes AND state <> 'blocked' AND +state = 'failed'`
 )
-
-// closingState is the state that closes a key besides retrying.
-func (l *lease) closingState() outbox.State {
-	if l.claim.Hold {
-		return outbox.StateFailed
-	}
-	return outbox.StateRetrying
-}
 
 // promote makes the key's followers fit whether it is open. The empty key is
 // always open: it orders nothing.
-func (l *lease) promote(ctx context.Context, tx *sql.Tx, key string) error {
+func promote(ctx context.Context, tx *sql.Tx, route string, shard int, key string) error {
 	closed := false
 	if key != "" {
-		err := tx.QueryRowContext(ctx, sqlKeyClosed, l.claim.Route, l.claim.Shard, key, l.closingState()).Scan(&closed)
-		if err != nil {
+		if err := tx.QueryRowContext(ctx, sqlKeyClosed, route, shard, key).Scan(&closed); err != nil {
 			return fmt.Errorf("ask whether key %q is closed: %w", key, err)
 		}
 	}
 	if closed {
-		if _, err := tx.ExecContext(ctx, sqlDemote, l.claim.Route, l.claim.Shard, key); err != nil {
+		if _, err := tx.ExecContext(ctx, sqlDemote, route, shard, key, 2*promotePage); err != nil {
 			return fmt.Errorf("close key %q: %w", key, err)
 		}
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, sqlPromote, l.claim.Route, l.claim.Shard, key, promotePage); err != nil {
+	if _, err := tx.ExecContext(ctx, sqlPromote, route, shard, key, promotePage); err != nil {
 		return fmt.Errorf("open key %q: %w", key, err)
 	}
 	return nil
 }
 
-// reopenKeys does it for all keys, since the route's rule may have changed
-// between hold and release.
-func (l *lease) reopenKeys(ctx context.Context, tx *sql.Tx) error {
-	keys, err := l.blockedKeys(ctx, tx)
-	if err != nil {
-		return fmt.Errorf("read the keys with blocked messages: %w", err)
+// loadKeys makes the followers of all keys fit the claim, since the route's rule
+// may have changed between hold and release, and counts what is in the way of
+// each key.
+func loadKeys(ctx context.Context, tx *sql.Tx, claim *relay.Claim) (closed map[string]int, err error) {
+	if !claim.Hold {
+		if _, err := tx.ExecContext(ctx, sqlLetGo, claim.Route, claim.Shard); err != nil {
+			return nil, fmt.Errorf("open the keys of failed messages: %w", err)
+		}
 	}
-	for _, key := range keys {
-		if err := l.promote(ctx, tx, key); err != nil {
+	var keys []string
+	var key string
+	err = eachRow(ctx, tx, sqlBlockedKeys, []any{claim.Route, claim.Shard}, func(scan func(...any) error) error {
+		if err := scan(&key); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (l *lease) blockedKeys(ctx context.Context, tx *sql.Tx) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, sqlBlockedKeys, l.claim.Route, l.claim.Shard)
+		keys = append(keys, key)
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the keys with blocked messages: %w", err)
 	}
-	defer rows.Close()
-	var keys []string
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
+	for _, key := range keys {
+		if err := promote(ctx, tx, claim.Route, claim.Shard, key); err != nil {
 			return nil, err
 		}
-		keys = append(keys, key)
 	}
-	return keys, rows.Err()
-}
-
-// countClosed counts the messages in the way of each closed key.
-func (l *lease) countClosed(ctx context.Context, tx *sql.Tx) (map[string]int, error) {
-	rows, err := tx.QueryContext(ctx, sqlClosedKeys, l.claim.Route, l.claim.Shard, l.closingState())
-	if err != nil {
-		return nil, fmt.Errorf("count the closed keys: %w", err)
-	}
-	defer rows.Close()
-	closed := map[string]int{}
-	for rows.Next() {
-		var (
-			key string
-			n   int
-		)
-		if err := rows.Scan(&key, &n); err != nil {
-			return nil, fmt.Errorf("count the closed keys: %w", err)
+	closed = map[string]int{}
+	err = eachRow(ctx, tx, sqlClosedKeys, []any{claim.Route, claim.Shard}, func(scan func(...any) error) error {
+		var n int
+		if err := scan(&key, &n); err != nil {
+			return err
 		}
 		closed[key] = n
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("count the closed keys: %w", err)
 	}
 	return closed, nil

@@ -6,6 +6,7 @@ import "strings"
 type queries struct {
 	readNew, readRange, readParked string
 	park, fillCopy                 string
+	discard, replay, topic         string
 }
 
 const (
@@ -24,18 +25,32 @@ const (
 	coalesce(p.payload, l.payload), coalesce(p.content_type, l.content_type), coalesce(p.headers, l.headers),
 	coalesce(p.not_before, l.not_before), coalesce(p.expires, l.expires), min(coalesce(p.created_at, l.created_at), {now}),
 	coalesce(coalesce(p.not_before, l.not_before) > {now}, 0), coalesce(coalesce(p.expires, l.expires) <= {now}, 0),
-	p.attempts, p.id IS NULL AND l.seq IS NULL
+	p.attempts, p.id IS NULL AND l.seq IS NULL, p.state, p.closes, p.replay
 	FROM json_each(?1) AS j CROSS JOIN postrider_parked AS p ON p.arrival = j.value
 	LEFT JOIN {log} AS l ON p.id IS NULL AND l.seq = p.seq
 	ORDER BY j.key`
 
 	// park: a message of the log gets a row with a copy of it.
-	// ?1 route, ?2 shard, ?3 number, ?4 state, ?5 retry after, ?6 attempts, ?7 error.
-	textPark = `INSERT INTO postrider_parked (route, shard, seq, key, state, due, attempts, error, changed_at,
+	// ?1 route, ?2 shard, ?3 number, ?4 state, ?5 retry after, ?6 attempts, ?7 error, ?8 closes.
+	textPark = `INSERT INTO postrider_parked (route, shard, seq, key, state, closes, due, attempts, error, changed_at,
 		id, topic, type, payload, content_type, headers, not_before, expires, created_at)
-	SELECT ?1, ?2, seq, key, ?4, CASE ?4 WHEN 'retrying' THEN {now} + ?5 WHEN 'pending' THEN {now} + ?5 WHEN 'scheduled' THEN not_before END, ?6, ?7, {now},
+	SELECT ?1, ?2, seq, key, ?4, ?8, CASE WHEN ?4 IN ('retrying', 'pending') THEN {now} + ?5 WHEN ?4 = 'scheduled' THEN coalesce(not_before, 0) END, ?6, ?7, {now},
 		id, topic, type, payload, content_type, headers, not_before, expires, created_at
 	FROM {log} WHERE seq = ?3`
+
+	// discard: the record is whole, also of a message that was only a number so
+	// far. ?1 route, ?2 shard, ?3 number.
+	textDiscard = `UPDATE postrider_parked SET state = 'discarded', due = CASE WHEN closes THEN 0 END, changed_at = {now}
+	WHERE route = ?1 AND shard = ?2 AND seq = ?3 AND state <> 'discarded' RETURNING key`
+
+	textTopic = `SELECT topic FROM {log} WHERE seq = ?`
+
+	// replay: what counts as done is parked as due. ?1 route, ?2 shard, ?3 number,
+	// ?4 of the replay.
+	textReplay = `INSERT INTO postrider_parked (route, shard, seq, key, state, due, replay, attempts, error, changed_at,
+		id, topic, type, payload, content_type, headers, not_before, created_at)
+	SELECT ?1, ?2, seq, key, 'pending', 0, ?4, 0, '', {now}, id, topic, type, payload, content_type, headers, not_before, created_at
+	FROM {log} WHERE seq = ?3 ON CONFLICT DO NOTHING RETURNING ''`
 
 	// fillCopy: a parked row that had only the number gets the copy.
 	// ?1 route, ?2 shard, ?3 number.
@@ -53,5 +68,8 @@ func queriesOf(shard int) queries {
 		readParked: fill(textReadParked),
 		park:       fill(textPark),
 		fillCopy:   fill(textFillCopy),
+		discard:    fill(textDiscard),
+		replay:     fill(textReplay),
+		topic:      fill(textTopic),
 	}
 }

@@ -46,9 +46,6 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := l.giveUp(ctx); err != nil {
-			return nil, l.receiveError(ctx, err)
-		}
 		before, err := l.store.watch.mark(ctx)
 		if err != nil {
 			return nil, l.receiveError(ctx, err)
@@ -56,9 +53,6 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 		got, err := l.look(ctx, max)
 		if err != nil {
 			return nil, l.receiveError(ctx, err)
-		}
-		if l.miscounted {
-			continue // nothing of the key may pass; this lease hands nothing out any more
 		}
 		if len(got.deliveries) > 0 {
 			l.interval = minInterval
@@ -144,7 +138,7 @@ func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 		if err != nil || len(rows) == 0 {
 			return found{due: -1}, err
 		}
-		ds := l.readable(l.advance(rows))
+		ds := readable(l.advance(rows))
 		return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 	}
 	var (
@@ -156,12 +150,12 @@ func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 		if rows, err = l.readMessages(ctx, rows, l.sql.readRange, r.First, r.Last, limit-len(rows)); err != nil {
 			return found{}, err
 		}
-		if len(rows) == limit {
-			last = rows[limit-1].Seq
+		if len(rows) == limit || pageFull(rows) {
+			last = rows[len(rows)-1].Seq
 			break
 		}
 	}
-	ds := l.readable(l.catchUp(rows, last))
+	ds := readable(l.catchUp(rows, last))
 	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 }
 
@@ -249,7 +243,7 @@ func (l *lease) lookParked(ctx context.Context, limit int) (found, error) {
 	for i := range rows {
 		l.out[rows[i].Seq] = true
 	}
-	ds := l.readable(rows)
+	ds := readable(rows)
 	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
 }
 
@@ -279,7 +273,17 @@ func (l *lease) dueArrivals(ctx context.Context, max int) ([]int64, error) {
 	return arrivals, nil
 }
 
-// readMessages appends the rows that a query yields, readable or not. A query
+// pageFull reports whether the rows have as many bytes as one page may.
+func pageFull(rows []row) bool {
+	bytes := 0
+	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
+	}
+	return bytes >= relay.PageBytes
+}
+
+// readMessages appends the rows that a query yields, readable or not, until they
+// have the bytes of a page: the rest is for the next look. A query
 // with attempts reads parked ones.
 func (l *lease) readMessages(ctx context.Context, all []row, query string, args ...any) ([]row, error) {
 	rows, err := l.store.reads.QueryContext(ctx, query, args...)
@@ -288,12 +292,14 @@ func (l *lease) readMessages(ctx context.Context, all []row, query string, args 
 	}
 	defer rows.Close()
 	parked := query == l.sql.readParked
-	for rows.Next() {
+	bytes := 0
+	for bytes < relay.PageBytes && rows.Next() {
 		r, err := scan(rows, parked)
 		if err != nil {
 			return nil, fmt.Errorf("read messages: %w", err)
 		}
 		all = append(all, r)
+		bytes += len(r.Message.Payload)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
@@ -310,11 +316,12 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 		id                           []byte
 		topic, kind, content, header sql.NullString
 		notBefore, expires, created  sql.NullInt64
-		early, late, gone            bool
+		early, late, gone, closes    bool
+		state                        outbox.State
 	)
 	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &header, &notBefore, &expires, &created, &early, &late}
 	if parked {
-		columns = append(columns, &d.Attempts, &gone)
+		columns = append(columns, &d.Attempts, &gone, &state, &closes, &m.Replay)
 	}
 	if err := rows.Scan(columns...); err != nil {
 		return row{}, err
@@ -322,13 +329,21 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 	m.Topic, m.Type, m.ContentType = topic.String, kind.String, content.String
 	m.NotBefore, m.Expires, m.CreatedAt = fromMicros(notBefore), fromMicros(expires), fromMicros(created)
 	switch {
+	case closes:
+		d.Place = relay.PlaceKept
+	case parked && state != outbox.StateScheduled:
+		d.Place = relay.PlaceNone
+	}
+	switch {
+	case state == outbox.StateDiscarded || state == outbox.StateFailed:
+		d.State, d.Released = state, state == outbox.StateFailed
+		return row{d, nil}, nil // without its content, if that is gone
+	case gone:
+		return row{d, errGone}, nil
 	case late:
 		d.State = outbox.StateExpired
-	case early:
+	case early && !parked:
 		d.State = outbox.StateScheduled
-	}
-	if gone {
-		return row{d, errGone}, nil
 	}
 	var err error
 	if m.ID, err = uuid.FromBytes(id); err != nil {

@@ -46,28 +46,42 @@ func TestUnreadableRowFails(t *testing.T) {
 			enqueue(t, s.DB(), "a", "bad", "c")
 			exec1(t, unchecked(t, path), "UPDATE postrider_log_0 SET "+c.damage+" WHERE seq = 2")
 			lease := acquire(t, s)
-			receive(t, lease, "a", "c")
-			enqueue(t, s.DB(), "d")
-			receive(t, lease, "d")
+			got := receive(t, lease, "a", "bad", "c")
+			wantUnreadable(t, got[1], c.says)
+			if err := lease.Settle(t.Context(), []relay.Outcome{outcomeOf(got[1])}); err != nil {
+				t.Fatal(err)
+			}
 			wantFailed(t, s.DB(), 2, c.says)
 			// It is not read again, by the next owner either.
-			receive(t, acquire(t, s), "a", "c", "d")
-			// Nor when an operator has it tried again: then it fails again.
+			lease = acquire(t, s)
+			got = receive(t, lease, "a", "c")
+			if err := lease.Settle(t.Context(), []relay.Outcome{{Delivery: got[0], State: outbox.StateSent}, {Delivery: got[1], State: outbox.StateSent}}); err != nil {
+				t.Fatal(err)
+			}
+			// When an operator has it tried again it fails again.
 			exec1(t, s.DB(), "UPDATE postrider_parked SET state = 'retrying', due = 0")
-			wantGivenUp(t, acquire(t, s))
+			got = receive(t, lease, "bad")
+			wantUnreadable(t, got[0], c.says)
+			if err := lease.Settle(t.Context(), []relay.Outcome{outcomeOf(got[0])}); err != nil {
+				t.Fatal(err)
+			}
 			wantFailed(t, s.DB(), 2, c.says)
 		})
 	}
 }
 
-// wantGivenUp receives until the relay is told to take the lease anew.
-func wantGivenUp(t *testing.T, lease relay.Lease) {
+// wantUnreadable checks that the delivery is one that only is to be settled as
+// failed, for that reason.
+func wantUnreadable(t *testing.T, d relay.Delivery, reason string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if got, err := lease.Receive(ctx, 10); err == nil || !strings.Contains(err.Error(), "given up") {
-		t.Fatalf("received %v, %v; want that a message was given up", types(got), err)
+	if d.State != outbox.StateFailed || d.Released || !strings.Contains(d.Error, reason) {
+		t.Fatalf("it came as state %q, released %v, with %q; want failed with %q", d.State, d.Released, d.Error, reason)
 	}
+}
+
+// outcomeOf settles a delivery as it came.
+func outcomeOf(d relay.Delivery) relay.Outcome {
+	return relay.Outcome{Delivery: d, State: d.State, Attempts: d.Attempts, Error: d.Error}
 }
 
 // Times that nobody means are no trouble.
@@ -104,7 +118,9 @@ func TestUnreadableRowHoldsItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantGivenUp(t, lease)
+	if err := lease.Settle(t.Context(), []relay.Outcome{outcomeOf(receive(t, lease, "a", "bad", "c")[1])}); err != nil {
+		t.Fatal(err)
+	}
 	wantFailed(t, s.DB(), 2, "id is no UUID")
 	if lease, err = s.Acquire(t.Context(), hold); err != nil {
 		t.Fatal(err)
@@ -130,7 +146,14 @@ func TestBlockedMessageGoneFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec1(t, s.DB(), "DELETE FROM postrider_log_0 WHERE seq = 2")
-	wantGivenUp(t, lease)
+	got = receive(t, lease, "", "c")
+	wantUnreadable(t, got[0], "gone from the log")
+	if got[0].Place != relay.PlaceKept || got[0].Message.Key != "k" {
+		t.Errorf("it came with key %q at place %d", got[0].Message.Key, got[0].Place)
+	}
+	if err := lease.Settle(t.Context(), []relay.Outcome{outcomeOf(got[0])}); err != nil {
+		t.Fatal(err)
+	}
 	wantFailed(t, s.DB(), 2, "gone from the log")
 	lease = acquire(t, s)
 	if diff := cmp.Diff(map[string]int{"k": 1}, lease.ClosedKeys()); diff != "" {
@@ -139,27 +162,19 @@ func TestBlockedMessageGoneFromTheLog(t *testing.T) {
 	receive(t, lease, "c")
 }
 
-// A Receive that ends before it could record the failure leaves that to the next.
-func TestUnreadableRowBesideAWriter(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "outbox.db")
-	s := open(t, path, sqlitestore.Options{Shards: 1})
-	enqueue(t, s.DB(), "bad", "b")
-	exec1(t, unchecked(t, path), "UPDATE postrider_log_0 SET id = x'00' WHERE seq = 1")
+// What was in hand when somebody deleted it from the log is kept as failed.
+func TestMessageInHandGoneFromTheLog(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "outbox.db"), sqlitestore.Options{Shards: 1})
+	enqueue(t, s.DB(), "gone", "b")
 	lease := acquire(t, s)
-	receive(t, lease, "b")
-	tx, err := s.DB().BeginTx(t.Context(), nil)
-	if err != nil {
+	got := receive(t, lease, "gone", "b")
+	exec1(t, s.DB(), "DELETE FROM postrider_log_0 WHERE seq = 1")
+	if err := lease.Settle(t.Context(), []relay.Outcome{{Delivery: got[0], State: outbox.StateRetrying, Attempts: 1}, {Delivery: got[1], State: outbox.StateBlocked}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	defer cancel()
-	if got, err := lease.Receive(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("received %v, %v beside a writer", types(got), err)
+	wantFailed(t, s.DB(), 1, "gone from the log")
+	got = receive(t, lease, "gone", "b")
+	if !got[0].Released || got[0].Place != relay.PlaceKept {
+		t.Errorf("the lease hears of it as state %q, released %v, place %d", got[0].State, got[0].Released, got[0].Place)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	enqueue(t, s.DB(), "c")
-	receive(t, lease, "c")
-	wantFailed(t, s.DB(), 1, "id is no UUID")
 }

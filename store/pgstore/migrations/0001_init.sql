@@ -71,15 +71,26 @@ CREATE UNLOGGED TABLE {{.Schema}}.mark (
 -- messages of a key. A blocked one keeps only its number and is read from the
 -- log when its turn comes; the others carry a copy of the message. due_at is
 -- when a row is to be handed out: -infinity at once, null not by the clock.
+--
+-- closes: the message stands in its key's way, and the relay that holds the
+-- shard counts it so. When an operator discards it, or releases its key, that
+-- stays as it is until the relay has heard of it, for which the row is due; so a
+-- failed or discarded one that is due is in nobody's way. Whoever changes rows
+-- locks the cursor's row first.
 CREATE SEQUENCE {{.Schema}}.parked_arrival_seq AS bigint;
 CREATE TABLE {{.Schema}}.parked (
 	route        text        NOT NULL,
-	shard        integer     NOT NULL,
+	shard        integer     NOT NULL CHECK (shard BETWEEN 0 AND {{len .Shards}} - 1),
 	seq          bigint      NOT NULL,
 	arrival      bigint      NOT NULL DEFAULT nextval('{{.SchemaLiteral}}.parked_arrival_seq'::pg_catalog.regclass),
 	state        text        NOT NULL CHECK (state IN ('pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
-	due_at       timestamptz,
-	attempts     integer     NOT NULL DEFAULT 0,
+	closes       boolean     NOT NULL DEFAULT false CHECK (NOT closes OR key <> '' AND state NOT IN ('scheduled', 'expired')),
+	due_at       timestamptz CHECK (CASE
+		WHEN state IN ('pending', 'retrying', 'scheduled') THEN due_at IS NOT NULL
+		WHEN state = 'blocked' THEN due_at IS NULL AND closes OR due_at IS NOT NULL AND due_at = '-infinity'
+		ELSE due_at IS NULL OR due_at = '-infinity' AND closes END),
+	replay       bigint      NOT NULL DEFAULT 0, -- not 0: it is sent again, under this number
+	attempts     integer     NOT NULL DEFAULT 0 CHECK (attempts >= 0),
 	error        text        NOT NULL DEFAULT '',
 	parked_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	changed_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
@@ -97,7 +108,8 @@ CREATE TABLE {{.Schema}}.parked (
 );
 ALTER SEQUENCE {{.Schema}}.parked_arrival_seq OWNED BY {{.Schema}}.parked.arrival;
 CREATE INDEX parked_due ON {{.Schema}}.parked (route, shard, due_at, arrival) WHERE due_at IS NOT NULL;
-CREATE INDEX parked_key ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state IN ('pending', 'retrying', 'blocked', 'failed');
+CREATE INDEX parked_blocked ON {{.Schema}}.parked (route, shard, key, arrival) WHERE state = 'blocked';
+CREATE INDEX parked_closing ON {{.Schema}}.parked (route, shard, key) WHERE closes AND state <> 'blocked';
 -- For operators: how many there are of each state, and which; and by the message's id.
 CREATE INDEX parked_state ON {{.Schema}}.parked (route, state, shard, seq);
 CREATE INDEX parked_id ON {{.Schema}}.parked (id);

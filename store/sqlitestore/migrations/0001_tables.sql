@@ -19,6 +19,11 @@ CREATE TABLE postrider_cursor (
 
 -- What must wait or was given up. Blocked messages that were never tried have
 -- no copy: they are read from the log (id is NULL then).
+--
+-- closes: the message stands in its key's way, and the relay that holds the
+-- shard counts it so. When an operator discards it, or releases its key, that
+-- stays as it is until the relay has heard of it, for which the row is due; so a
+-- failed or discarded one that is due is in nobody's way.
 CREATE TABLE postrider_parked (
 	arrival      INTEGER PRIMARY KEY, -- order within a key
 	route        TEXT    NOT NULL,
@@ -26,8 +31,13 @@ CREATE TABLE postrider_parked (
 	seq          INTEGER NOT NULL,
 	key          TEXT    NOT NULL,
 	state        TEXT    NOT NULL CHECK (state IN ('pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded')),
-	due          INTEGER,             -- handed out from then on; NULL: not by itself
-	attempts     INTEGER NOT NULL,
+	closes       INTEGER NOT NULL DEFAULT 0 CHECK (closes = 0 OR closes = 1 AND key <> '' AND state NOT IN ('scheduled', 'expired')),
+	due          INTEGER              -- handed out from then on; NULL: not by itself
+		CHECK (CASE WHEN state IN ('pending', 'retrying', 'scheduled') THEN due IS NOT NULL
+			WHEN state = 'blocked' THEN due IS NOT NULL OR closes
+			ELSE due IS NULL OR closes END),
+	replay       INTEGER NOT NULL DEFAULT 0, -- not 0: it is sent again, under this number
+	attempts     INTEGER NOT NULL CHECK (attempts >= 0),
 	error        TEXT    NOT NULL,
 	changed_at   INTEGER NOT NULL,
 	id           BLOB,
@@ -41,7 +51,8 @@ CREATE TABLE postrider_parked (
 	created_at   INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX postrider_parked_seq ON postrider_parked (route, shard, seq);
-CREATE INDEX postrider_parked_key ON postrider_parked (route, shard, key, state);
+CREATE INDEX postrider_parked_blocked ON postrider_parked (route, shard, key) WHERE state = 'blocked';
+CREATE INDEX postrider_parked_closing ON postrider_parked (route, shard, key, state) WHERE closes AND state <> 'blocked';
 CREATE INDEX postrider_parked_due ON postrider_parked (route, shard, due) WHERE due IS NOT NULL;
 -- For operators: how many there are of each state, and which; and by the message's id.
 CREATE INDEX postrider_parked_state ON postrider_parked (route, state, shard, seq);
