@@ -28,16 +28,18 @@ func TestCollector(t *testing.T) {
 postrider_outcomes_total{route="mail",state="blocked"} 0
 postrider_outcomes_total{route="mail",state="expired"} 0
 postrider_outcomes_total{route="mail",state="failed"} 0
+postrider_outcomes_total{route="mail",state="pending"} 0
 postrider_outcomes_total{route="mail",state="retrying"} 0
 postrider_outcomes_total{route="mail",state="scheduled"} 0
 postrider_outcomes_total{route="mail",state="sent"} 0
 postrider_outcomes_total{route="orders",state="blocked"} 0
 postrider_outcomes_total{route="orders",state="expired"} 0
 postrider_outcomes_total{route="orders",state="failed"} 1
+postrider_outcomes_total{route="orders",state="pending"} 0
 postrider_outcomes_total{route="orders",state="retrying"} 0
 postrider_outcomes_total{route="orders",state="scheduled"} 0
 postrider_outcomes_total{route="orders",state="sent"} 7
-# HELP postrider_breaker_open 1 while the broker is away.
+# HELP postrider_breaker_open 1 while a destination is away.
 # TYPE postrider_breaker_open gauge
 postrider_breaker_open{route="mail"} 0
 postrider_breaker_open{route="orders"} 1

@@ -48,8 +48,7 @@ func listen(c *config.Config, logger *slog.Logger) (net.Listener, error) {
 }
 
 // serve starts the monitor on l, which may be nil; stop it with close.
-// notReady says why messages would not flow; empty: they do.
-func serve(l net.Listener, metrics prometheus.Gatherer, notReady func() []string, logger *slog.Logger) *monitor {
+func serve(l net.Listener, metrics prometheus.Gatherer, ready *readiness, logger *slog.Logger) *monitor {
 	if l == nil {
 		return nil
 	}
@@ -58,11 +57,12 @@ func serve(l net.Listener, metrics prometheus.Gatherer, notReady func() []string
 		answer(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if reasons := notReady(); len(reasons) > 0 {
-			answer(w, http.StatusServiceUnavailable, "not ready\n"+strings.Join(reasons, "\n"))
+		reasons, notes := ready.ask()
+		if len(reasons) > 0 {
+			answer(w, http.StatusServiceUnavailable, "not ready", append(reasons, notes...)...)
 			return
 		}
-		answer(w, http.StatusOK, "ready")
+		answer(w, http.StatusOK, "ready", notes...)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
@@ -84,7 +84,11 @@ func serve(l net.Listener, metrics prometheus.Gatherer, notReady func() []string
 	return m
 }
 
-func answer(w http.ResponseWriter, status int, text string) {
+// answer is of lines, each of one thing.
+func answer(w http.ResponseWriter, status int, text string, lines ...string) {
+	for _, l := range lines {
+		text += "\n" + safe(strings.Join(strings.Fields(l), " "))
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

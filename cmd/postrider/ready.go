@@ -24,39 +24,75 @@ type readiness struct {
 // askEvery bounds what requests to /readyz cost the database.
 const askEvery = 500 * time.Millisecond
 
-// reasons says why messages would not flow; none if they do.
-func (r *readiness) reasons() []string {
+// ask says why messages would not flow, nothing if they do, and what else is to
+// be known: a destination among several that is away, and routes that an
+// operator paused.
+func (r *readiness) ask() (reasons, notes []string) {
 	if r.ctx.Err() != nil {
-		return []string{"stopping"}
+		return []string{"stopping"}, nil
 	}
-	var reasons []string
-	if err := r.ask(); err != nil {
+	if err := r.ping(); err != nil {
 		reasons = append(reasons, "the database does not answer: "+oneText(err))
 	}
 	stats := r.relay.Stats()
 	if len(stats.Routes) == 0 && reasons == nil {
 		reasons = append(reasons, "starting")
 	}
-	for _, route := range stats.Routes {
-		if route.Paused {
-			continue // it is to stand still
-		}
-		switch {
-		case route.Alarm:
-			reasons = append(reasons, fmt.Sprintf("route %s: an operator has to act: %s", route.Name, config.Redact(route.LastError)))
-		case route.BreakerOpen:
-			reasons = append(reasons, fmt.Sprintf("route %s: its destination is away since %s: %s",
-				route.Name, route.BreakerSince.UTC().Format(time.RFC3339), config.Redact(route.LastError)))
-		}
-		for _, shard := range route.ShardsFailing {
-			reasons = append(reasons, fmt.Sprintf("route %s: shard %d stands still since %s: %s",
-				route.Name, shard.Shard, shard.Since.UTC().Format(time.RFC3339), config.Redact(shard.Error)))
-		}
+	for i := range stats.Routes {
+		bad, note := routeReasons(&stats.Routes[i])
+		reasons, notes = append(reasons, bad...), append(notes, note...)
 	}
-	return reasons
+	return reasons, notes
 }
 
-func (r *readiness) ask() error {
+func routeReasons(route *relay.RouteStats) (reasons, notes []string) {
+	say := func(to *[]string, format string, args ...any) {
+		*to = append(*to, "route "+route.Name+": "+config.Redact(fmt.Sprintf(format, args...)))
+	}
+	if route.Paused {
+		say(&notes, "an operator paused it: postrider resume %s", shell(route.Name))
+	}
+	// One destination of several that is away is a reason to look, and none to
+	// say that the relay does not work.
+	to := &reasons
+	if route.DestinationsKnown > 1 && route.DestinationsAway < route.DestinationsKnown {
+		to = &notes
+	}
+	named := false
+	for _, d := range route.Destinations {
+		name := "its destination"
+		if d.Name != "" {
+			name = "its destination " + d.Name
+		}
+		switch {
+		case d.Alarm:
+			say(to, "an operator has to act: %s: %s", name, d.Error)
+		case !d.Since.IsZero():
+			say(to, "%s is away since %s: %s", name, since(d.Since), d.Error)
+		default:
+			continue
+		}
+		named = true
+	}
+	switch {
+	case named:
+	case route.Alarm:
+		say(to, "an operator has to act: %s", route.LastError)
+	case route.BreakerOpen:
+		say(to, "its destination is away since %s: %s", since(route.BreakerSince), route.LastError)
+	}
+	if !route.ReadingStopped.IsZero() {
+		say(&reasons, "it has read nothing since %s: too many messages wait for destinations that are away", since(route.ReadingStopped))
+	}
+	for _, shard := range route.ShardsFailing {
+		say(&reasons, "shard %d stands still since %s: %s", shard.Shard, since(shard.Since), shard.Error)
+	}
+	return reasons, notes
+}
+
+func since(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func (r *readiness) ping() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.asked) < askEvery {

@@ -99,6 +99,13 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		closeListener()
 		return err
 	}
+	registry := prometheus.NewRegistry()
+	if listener != nil {
+		if store, err = measure(ctx, registry, db, store, made); err != nil {
+			closeListener()
+			return err
+		}
+	}
 	rl, err := relay.New(relay.Config{
 		Store: store, Routes: made, Lease: c.Lease, Logger: logger,
 		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes)},
@@ -108,7 +115,8 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		return usage(err, "")
 	}
 	announce(logger, c, s, listener)
-	m := serve(listener, metrics(rl), (&readiness{ctx: ctx, relay: rl, db: db}).reasons, logger)
+	registry.MustRegister(telemetry.NewCollector(rl.Stats))
+	m := serve(listener, registry, &readiness{ctx: ctx, relay: rl, db: db}, logger)
 	defer m.close(ctx)
 	err = rl.Run(ctx)
 	if u, ok := errors.AsType[*relay.UnsettledError](err); ok {
@@ -168,8 +176,18 @@ func announce(logger *slog.Logger, c *config.Config, s status, listener net.List
 	logger.Info("postrider relay starts", attrs...)
 }
 
-func metrics(rl *relay.Relay) prometheus.Gatherer {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(telemetry.NewCollector(rl.Stats), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return registry
+// measure puts clocks between the relay and its store and publishers, and
+// registers what they and the database tell.
+func measure(ctx context.Context, registry *prometheus.Registry, db database, store relay.Store, routes []relay.Route) (relay.Store, error) {
+	operators, err := db.Admin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	timings := telemetry.NewTimings()
+	registry.MustRegister(timings, telemetry.NewStoreCollector(telemetry.StoreConfig{Status: operators.Status}),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for i := range routes {
+		routes[i].Publisher = timings.Publisher(routes[i].Name, routes[i].Publisher)
+	}
+	return timings.Store(store), nil
 }
