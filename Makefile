@@ -9,6 +9,7 @@ GO ?= go
 PACKAGES ?= work# of which packages: a pattern of the go command; work is the whole workspace
 RUN ?=#            of which tests: a regular expression
 ARGS ?=#           for `make demo`
+BENCH_ARGS ?=#     for `make bench`: sections, then flags; -h lists them
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 MODULES := . examples/orders test bench
@@ -73,7 +74,12 @@ soak: tools ## The tests at full size, for hours; takes PACKAGES and RUN as well
 	POSTRIDER_TEST_SIZE=full $(WITH) $(TEST) -count=1 -timeout 4h -json $(PACKAGES) | $(REPORT) -v | tee -a .artifacts/soak.txt
 
 .PHONY: bench
-bench: ## The benchmarks; takes PACKAGES and BENCH
+bench: ## This project beside its peers, as Markdown; make bench BENCH_ARGS="drain --rounds 5"
+	@$(GO) build -o bin/bench ./bench
+	@bin/bench $(BENCH_ARGS)
+
+.PHONY: microbench
+microbench: ## Go's benchmarks; takes PACKAGES and BENCH
 	$(WITH) $(GO) test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 2h $(PACKAGES)
 
 .PHONY: audit

@@ -87,7 +87,7 @@ func (b *bench) preface(ctx context.Context, settings map[string]string) error {
 	}
 	_, err := fmt.Fprintf(b.out, `# This project beside its peers
 
-%s · %d cores · %s · PostgreSQL %s · %s · commit %s
+%s · %d cores · load %s · %s · PostgreSQL %s · %s · commit %s
 
 Command: `+"`go run ./bench %s`"+`
 
@@ -95,12 +95,13 @@ Server settings beyond the defaults: %s; fsync and synchronous_commit are on.
 Libraries: %s.
 
 Each contender runs as its own process. A round runs all of them, one after the other, and begins with another one each
-time. Figures are medians of %d rounds, with the range in brackets. Ratios are medians of the ratios within a round. Tables
-are vacuumed and a checkpoint is made before each run. A run that takes longer than %v is cut off and its rate is that of
-what came. The clock starts once the connections are there and stops at the last message that is published.
+time. Figures are medians, with the range over the rounds (%d) in brackets. Ratios are medians of the ratios within a
+round. Tables are vacuumed and a checkpoint is made before each run. A run that takes longer than %v is cut off, and its
+rate is that of what came. The clock starts once the connections are there and stops at the last message that is
+published. Messages carry %d bytes and are of some 10,000 keys. Processor time of PostgreSQL is that of all its processes.
 
-`, processor(), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), version, runtime.Version(), commit(),
-		strings.Join(os.Args[1:], " "), strings.Join(set, ", "), strings.Join(versions(), ", "), b.rounds, b.limit)
+`, processor(), runtime.NumCPU(), load(), time.Now().UTC().Format(time.DateOnly), version, runtime.Version(), commit(),
+		strings.Join(os.Args[1:], " "), strings.Join(set, ", "), strings.Join(versions(), ", "), b.rounds, b.limit, contender.PayloadSize)
 	return err
 }
 
@@ -113,6 +114,16 @@ func processor() string {
 		}
 	}
 	return runtime.GOARCH
+}
+
+// load is how many processes wanted to run on average in the last minute.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
 }
 
 // commit of this project, if it runs in a clone.

@@ -89,7 +89,8 @@ func (b *bench) beside(ctx context.Context, e contender.Entry, where string) (r 
 	if err := b.more(ctx, d, e, 0, b.n); err != nil {
 		return r, err
 	}
-	return b.do(ctx, d, task{entry: e, n: b.n, stalls: true})
+	staller, _ := e.Contender.(contender.Staller)
+	return b.do(ctx, d, task{entry: e, n: b.n, stalls: where != held[0] && staller != nil && staller.Stalls()})
 }
 
 // hold leaves a transaction open on the connection.

@@ -22,12 +22,17 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/postrider/postrider/bench/contender"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout)
 	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -47,18 +52,19 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 
 // options of a whole run.
 type options struct {
-	sections   []section
-	n          int           // messages of a drain
-	depths     []int         // messages of a drain whose depth is compared
-	sent       int           // published rows
-	rate       int           // messages per second whose latency is measured
-	span       time.Duration // how long producers and latency are measured
-	idle       time.Duration // how long an idle contender is measured
-	rounds     int           // how often each contender runs
-	limit      time.Duration // after which a run of a slow contender is cut off
-	verify     bool          // the order within each key
-	contenders []string      // ids; empty: those of the section
-	settings   map[string]string
+	sections    []section
+	n           int           // messages of a drain
+	depths      []int         // messages of a drain whose depth is compared
+	sent        int           // published rows
+	connections []int         // of producers
+	rate        int           // messages per second whose latency is measured
+	span        time.Duration // how long producers and latency are measured
+	idle        time.Duration // how long an idle contender is measured
+	rounds      int           // how often each contender runs
+	limit       time.Duration // after which a run of a slow contender is cut off
+	verify      bool          // that all messages come, and in order
+	contenders  []string      // ids; empty: those of the section
+	settings    map[string]string
 }
 
 func parse(args []string) (options, error) {
@@ -76,12 +82,13 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&o.n, "n", 200_000, "messages of a drain")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each contender runs")
-	depths := flags.String("depths", "5000,50000,500000", "messages of a drain in section depth, with commas between")
+	numbers(flags, &o.depths, "depths", "5000,50000,500000", "`numbers` of messages of a drain in section depth")
+	numbers(flags, &o.connections, "connections", "1,8,32", "`numbers` of connections in section producers")
 	flags.IntVar(&o.sent, "sent", 5_000_000, "published rows in section sent")
 	flags.IntVar(&o.rate, "rate", 2000, "messages per second in section latency")
 	flags.DurationVar(&o.span, "span", 4*time.Second, "how long producers and latency are measured")
 	flags.DurationVar(&o.idle, "idle", 10*time.Second, "how long an idle contender is measured")
-	flags.BoolVar(&o.verify, "verify", false, "fail when a message overtakes one of its key, where the contender promises an order")
+	flags.BoolVar(&o.verify, "verify", false, "fail when not all messages come, or one overtakes another of its key where the contender promises an order")
 	flags.DurationVar(&o.limit, "limit", 6*time.Second, "after which a slow contender's run is cut off")
 	contenders := flags.String("contenders", "", "only these contenders, by `ids` with commas between")
 	flags.Func("set", "a `name=value` of the server's settings; may be repeated", func(text string) error {
@@ -92,11 +99,13 @@ func parse(args []string) (options, error) {
 		o.settings[name] = value
 		return nil
 	})
-	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "bench [section...] [flags]\nsections: %s\n", sectionNames())
+	flags.SetOutput(io.Discard) // main says what is wrong
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "bench [section...] [flags]\nsections: %s\n", sectionNames())
+		flags.SetOutput(os.Stderr)
 		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
+		return o, err
+	} else if err != nil {
 		return o, err
 	}
 	if flags.NArg() > 0 {
@@ -105,17 +114,34 @@ func parse(args []string) (options, error) {
 	if o.n <= 0 || o.sent <= 0 || o.rate <= 0 || o.rounds <= 0 || o.span <= 0 || o.idle <= 0 || o.limit <= 0 {
 		return o, errors.New("numbers and times must be positive")
 	}
-	for text := range strings.SplitSeq(*depths, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n <= 0 {
-			return o, fmt.Errorf("--depths: %q is no number of messages", text)
-		}
-		o.depths = append(o.depths, n)
-	}
 	if *contenders != "" {
 		o.contenders = strings.Split(*contenders, ",")
+		for _, id := range o.contenders {
+			if _, err := contender.Find(id); err != nil {
+				return o, err
+			}
+		}
 	}
 	return o, nil
+}
+
+// numbers adds a flag for positive numbers with commas between.
+func numbers(flags *flag.FlagSet, to *[]int, name, standard, usage string) {
+	set := func(text string) error {
+		*to = nil
+		for part := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(part)
+			if err != nil || n <= 0 {
+				return fmt.Errorf("%q is no positive number", part)
+			}
+			*to = append(*to, n)
+		}
+		return nil
+	}
+	if err := set(standard); err != nil {
+		panic(err) // it is written above
+	}
+	flags.Func(name, usage+", with commas between; default "+standard, set)
 }
 
 // section is one question and its tables.

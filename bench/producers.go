@@ -7,16 +7,13 @@ import (
 	"github.com/postrider/postrider/bench/contender"
 )
 
-// connections at which producers are measured.
-var connections = []int{1, 8, 32}
-
 // producersSection: what the message costs whoever writes it.
 func (b *bench) producersSection(ctx context.Context) error {
 	entries := contender.Producers
 	t := &table{title: "Producers",
 		note:   fmt.Sprintf("Transactions per second of begin, insert an order, perhaps a message, commit, over %v. Ratios are to the order alone and to the bare table at as many connections in the same round.", b.span),
 		header: []string{"transaction", "connections", "transactions/s", "× order alone", "× bare table", "PostgreSQL µs/transaction"}}
-	for _, conns := range connections {
+	for _, conns := range b.connections {
 		got := make([]figures, len(entries))
 		bare := make([]spread, len(entries))
 		for round := range b.rounds {

@@ -16,8 +16,7 @@ type task struct {
 	processes int // how many work at the same time; 0: 1
 	reader    string
 	delay     time.Duration
-	// stalls: that nothing comes at all is a result and no mistake.
-	stalls bool
+	stalls    bool // that nothing comes at all is a result and no mistake
 }
 
 // ran is what a run measured.
@@ -45,7 +44,7 @@ func (b *bench) do(ctx context.Context, d *database, t task) (ran, error) {
 	}
 	r, err := b.runCrew(ctx, t.n, jobs)
 	if err == nil {
-		err = r.check(t)
+		err = r.check(t, b.verify)
 	}
 	if err != nil {
 		return ran{}, fmt.Errorf("%s: %w", t.entry.Name, err)
@@ -73,8 +72,9 @@ func (b *bench) runCrew(ctx context.Context, n int, jobs []job) (r ran, err erro
 	return r, nil
 }
 
-// check reports messages that came twice or that nobody had put there.
-func (r ran) check(t task) error {
+// check reports messages that came twice or that nobody had put there, and where
+// all are wanted those that did not come.
+func (r ran) check(t task, all bool) error {
 	sum := 0
 	for _, out := range r.outs {
 		sum += out.Sum
@@ -84,8 +84,8 @@ func (r ran) check(t task) error {
 		return fmt.Errorf("%d messages came where there were %d", r.count, t.n)
 	case r.count == t.n && sum != t.n*t.first+t.n*(t.n-1)/2:
 		return errors.New("other messages came than there were")
-	case r.count == 0 && !t.stalls:
-		return errors.New("no message came")
+	case !t.stalls && (r.count == 0 || all && r.cut):
+		return fmt.Errorf("%d messages of %d came within %v", r.count, t.n, r.limit)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (r ran) steady() float64 {
 
 // together is messages per second while every process had some, and the part
 // that the first of them had. Where one never had any, it counts from the first
-// message on.
+// message on, and where all came at once from the start of the clock.
 func (r ran) together() (rate, part float64) {
 	if len(r.samples) == 0 {
 		return 0, 0
@@ -136,14 +136,11 @@ func (r ran) together() (rate, part float64) {
 			break
 		}
 	}
-	if begin < 0 {
-		return 0, 0
+	from := sample{counts: make([]int, len(end.counts))}
+	if begin >= 0 && r.samples[begin].total() < end.total() {
+		from = r.samples[begin]
 	}
-	from := r.samples[begin]
-	n := end.total() - from.total()
-	if n == 0 {
-		return 0, 0
-	}
+	n := max(1, end.total()-from.total())
 	return perSecond(n, end.at-from.at), float64(end.counts[0]-from.counts[0]) / float64(n)
 }
 

@@ -39,7 +39,7 @@ type outcome struct {
 	Error    string
 }
 
-// progressEvery is how often a process says how many messages it has.
+// progressEvery is how often a process says at most how many messages it has.
 const progressEvery = 2 * time.Millisecond
 
 func runOne(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
@@ -97,17 +97,14 @@ func runOne(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// tell says how many messages came, whenever that changed.
+// tell says how many messages came, whenever that changed. It sleeps while
+// nothing comes, since the process is measured.
 func tell(stdout io.Writer, sink *contender.Sink, finished <-chan struct{}) {
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	for told := 0; ; {
-		if n := sink.Count(); n != told {
-			told = n
-			fmt.Fprintln(stdout, "count", n)
-		}
+	for {
 		select {
-		case <-ticker.C:
+		case <-sink.Came():
+			fmt.Fprintln(stdout, "count", sink.Count())
+			time.Sleep(progressEvery)
 		case <-finished:
 			return
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 )
@@ -81,13 +82,15 @@ func (s spread) plain(decimals int) string {
 	return fmt.Sprintf("%.*f", decimals, s.median())
 }
 
-// short is a number of three digits or so: 318k, 12.3k, 950.
+// short is a number of three digits or so: 5M, 318k, 12.3k, 950.
 func short(n float64) string {
 	switch {
+	case n >= 1_000_000 && n == math.Trunc(n/1e5)*1e5:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", n/1e6), ".0") + "M"
 	case n >= 99_950:
 		return fmt.Sprintf("%.0fk", n/1000)
 	case n >= 1000:
-		return fmt.Sprintf("%.1fk", n/1000)
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", n/1000), ".0") + "k"
 	}
 	return fmt.Sprintf("%.0f", n)
 }

@@ -64,6 +64,10 @@ type Keeper interface {
 	FillSent(ctx context.Context, db *pgxpool.Pool, reader string) error
 }
 
+// Staller is implemented by contenders that may publish nothing while an older
+// transaction is open.
+type Staller interface{ Stalls() bool }
+
 // Message is one message to be enqueued.
 type Message struct {
 	N       int // its number
@@ -98,29 +102,38 @@ type Entry struct {
 	Contender Contender
 }
 
+// What is said about contenders of one kind.
+const (
+	watermillRemark      = "hands out one by one, in one order for all; waits for older transactions of the whole cluster"
+	watermillQueueRemark = "hands out one by one; deletes; its transaction is open while publishing; a late commit comes out of order"
+	skipLockedRemark     = "written here, for libraries that the module proxy lacks: no order between relays, no retry, transaction open while publishing"
+	riverRemark          = "a job queue: no order; a row of state is kept for every job; 2000 workers, fetch pause 2 ms"
+	gueRemark            = "a job queue: no order; a transaction for every job; 16 workers; poll strategy by run_at, since its default sorts the backlog for every job"
+)
+
 // Entries are all contenders.
 var Entries = []Entry{
-	{"select", "paged SELECT", "the limit: pages of 1000, scanned into a struct; notes nothing", "", Paged{}},
-	{"select_raw", "paged SELECT, not decoded", "as above, columns left as bytes", "", Paged{Raw: true}},
-	{"postrider", "postrider", "order per key, retries, many relays; default settings", "", Postrider{}},
-	{"watermill_100", "watermill-sql, batch 100", "one order for all: a message waits for the acknowledgement of the one before; waits for older transactions of the cluster", watermillModule, Watermill{Batch: 100}},
-	{"watermill_1000", "watermill-sql, batch 1000", "as above", watermillModule, Watermill{Batch: 1000}},
-	{"watermill_5000", "watermill-sql, batch 5000", "as above", watermillModule, Watermill{Batch: 5000}},
-	{"watermill_queue_100", "watermill-sql queue, batch 100", "deletes what is acknowledged; transaction open while publishing; a late commit comes late", watermillModule, Watermill{Batch: 100, Queue: true}},
-	{"watermill_queue_1000", "watermill-sql queue, batch 1000", "as above", watermillModule, Watermill{Batch: 1000, Queue: true}},
-	{"watermill_queue_5000", "watermill-sql queue, batch 5000", "as above", watermillModule, Watermill{Batch: 5000, Queue: true}},
-	{"river", "river", "a job queue: no order; every job's state is kept as a row; 2000 workers, fetch pause 2 ms", riverModule, River{}},
-	{"gue", "gue", "a job queue: no order; one transaction for each job, 16 workers; poll strategy by run_at, since its default sorts the backlog for every job", gueModule, Gue{}},
-	{"row_by_row", "row by row", "as articles show it, without their pause: 10 rows FOR UPDATE SKIP LOCKED, an UPDATE for each", "", RowByRow{}},
-	{"skip_locked_1000", "SKIP LOCKED, DELETE, batch 1000", "written here, for libraries that the module proxy lacks: no order with two relays, no retry, transaction open while publishing", "", SkipLocked{Batch: 1000}},
-	{"skip_locked_2000", "SKIP LOCKED, DELETE, batch 2000", "as above", "", SkipLocked{Batch: 2000}},
-	{"skip_locked_5000", "SKIP LOCKED, DELETE, batch 5000", "as above", "", SkipLocked{Batch: 5000}},
-	{"skip_locked_10000", "SKIP LOCKED, DELETE, batch 10000", "as above", "", SkipLocked{Batch: 10_000}},
+	{"select", "paged SELECT", "the limit: pages of 1000, scanned into a struct; notes nothing, misses late commits", "", Paged{}},
+	{"select_raw", "paged SELECT, not decoded", "the same with columns left as bytes", "", Paged{Raw: true}},
+	{"postrider", "postrider", "order per key, retries, relays share; default settings", "", Postrider{}},
+	{"watermill_100", "watermill-sql, batch 100", watermillRemark, watermillModule, Watermill{Batch: 100}},
+	{"watermill_1000", "watermill-sql, batch 1000", watermillRemark, watermillModule, Watermill{Batch: 1000}},
+	{"watermill_5000", "watermill-sql, batch 5000", watermillRemark, watermillModule, Watermill{Batch: 5000}},
+	{"watermill_queue_100", "watermill-sql queue, batch 100", watermillQueueRemark, watermillModule, Watermill{Batch: 100, Queue: true}},
+	{"watermill_queue_1000", "watermill-sql queue, batch 1000", watermillQueueRemark, watermillModule, Watermill{Batch: 1000, Queue: true}},
+	{"watermill_queue_5000", "watermill-sql queue, batch 5000", watermillQueueRemark, watermillModule, Watermill{Batch: 5000, Queue: true}},
+	{"river", "river", riverRemark, riverModule, River{}},
+	{"gue", "gue", gueRemark, gueModule, Gue{}},
+	{"row_by_row", "row by row", "the poller of articles without its pause of a second: 10 rows FOR UPDATE SKIP LOCKED, an UPDATE for each", "", RowByRow{}},
+	{"skip_locked_1000", "SKIP LOCKED, DELETE, batch 1000", skipLockedRemark, "", SkipLocked{Batch: 1000}},
+	{"skip_locked_2000", "SKIP LOCKED, DELETE, batch 2000", skipLockedRemark, "", SkipLocked{Batch: 2000}},
+	{"skip_locked_5000", "SKIP LOCKED, DELETE, batch 5000", skipLockedRemark, "", SkipLocked{Batch: 5000}},
+	{"skip_locked_10000", "SKIP LOCKED, DELETE, batch 10000", skipLockedRemark, "", SkipLocked{Batch: 10_000}},
 }
 
 // Polling are settings of contenders that matter to latency alone.
 var Polling = []Entry{
-	{"watermill_poll", "watermill-sql, polls every 5 ms", "its default is every second", watermillModule, Watermill{Batch: 100, Poll: 5 * time.Millisecond}},
+	{"watermill_poll", "watermill-sql, polls every 5 ms", "its default is every second; " + watermillRemark, watermillModule, Watermill{Batch: 100, Poll: 5 * time.Millisecond}},
 }
 
 // Find returns the entry of an id.
@@ -158,10 +171,7 @@ func Source(ctx context.Context, db *pgxpool.Pool, first, n int) error {
 	if _, err := db.Exec(ctx, "TRUNCATE bench_source"); err != nil {
 		return err
 	}
-	if _, err := db.Exec(ctx, fmt.Sprintf(fillSourceSQL, keys, PayloadSize), first, first+n-1); err != nil {
-		return err
-	}
-	_, err := db.Exec(ctx, "VACUUM (ANALYZE) bench_source")
+	_, err := db.Exec(ctx, fmt.Sprintf(fillSourceSQL, keys, PayloadSize), first, first+n-1)
 	return err
 }
 

@@ -14,6 +14,7 @@ type Sink struct {
 	seen  []atomic.Uint64 // a bit for each message
 	times []atomic.Int64  // when each message came, in nanoseconds since 1970; nil: not noted
 	count atomic.Int64
+	came  chan struct{} // has something in it when count grew
 
 	mu    sync.Mutex
 	begun time.Time
@@ -24,7 +25,7 @@ type Sink struct {
 
 // NewSink makes a sink for messages with numbers below limit.
 func NewSink(delay time.Duration, limit int) *Sink {
-	return &Sink{delay: delay, seen: make([]atomic.Uint64, limit/64+1)}
+	return &Sink{delay: delay, seen: make([]atomic.Uint64, limit/64+1), came: make(chan struct{}, 1)}
 }
 
 // NoteTimes makes the sink note when each message comes.
@@ -39,6 +40,9 @@ func (s *Sink) Begin() {
 
 // Count is how many messages came, doubles included.
 func (s *Sink) Count() int { return int(s.count.Load()) }
+
+// Came has something in it when messages came since it was last received from.
+func (s *Sink) Came() <-chan struct{} { return s.came }
 
 // Batch takes a whole batch of messages, whose numbers were given to Mark.
 func (s *Sink) Batch(n int) {
@@ -66,6 +70,10 @@ func (s *Sink) add(n int) {
 	}
 	s.last = now
 	s.count.Add(int64(n))
+	select {
+	case s.came <- struct{}{}:
+	default:
+	}
 }
 
 // Mark notes that a message came.

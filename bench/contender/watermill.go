@@ -28,6 +28,10 @@ type Watermill struct {
 // watermillTopic names its tables.
 const watermillTopic = "orders"
 
+// Stalls says that the default schema reads nothing that is newer than the oldest
+// transaction of the cluster.
+func (w Watermill) Stalls() bool { return !w.Queue }
+
 func (w Watermill) adapters() (sql.SchemaAdapter, sql.OffsetsAdapter) {
 	bytea := func(string) string { return "BYTEA" }
 	if w.Queue {
