@@ -16,6 +16,7 @@ func Source[Tx any](t *testing.T, factory Factory[Tx]) {
 		{"key order", keyOrderTests[Tx]()},
 		{"due", dueTests[Tx]()},
 		{"bytes", byteTests[Tx]()},
+		{"pages", pageTests[Tx]()},
 	} {
 		t.Run(group.name, func(t *testing.T) { runStoreTests(t, factory, group.tests) })
 	}

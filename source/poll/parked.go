@@ -3,6 +3,8 @@ package poll
 import (
 	"context"
 	"time"
+
+	"github.com/postrider/postrider/relay"
 )
 
 // parkedDue reports whether it is time to look at the parked messages.
@@ -36,12 +38,14 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 		l.wake = true
 		return nil
 	}
+	bytes := 0
 	for i := range due {
 		l.parked[due[i].Seq] = struct{}{}
+		bytes += len(due[i].Message.Payload)
 	}
 	l.ready = append(l.ready, due...)
 	switch {
-	case len(due) == limit:
+	case len(due) == limit || bytes >= relay.PageBytes:
 		l.wake = true
 	case next < 0 || next > parkedPoll:
 		next = parkedPoll

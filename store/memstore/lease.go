@@ -21,6 +21,7 @@ type cursorKey struct {
 // cursor is what is kept of one shard of one route. The Store's mutex guards it.
 type cursor struct {
 	owner   string
+	deaths  int   // of leases, in a row
 	token   int64 // grows with every lease
 	expires time.Time
 	matches func(topic string) bool // the last claim's
@@ -47,6 +48,9 @@ type lease struct {
 	keys    map[string]int
 
 	deadline time.Time
+	taken    time.Time
+	known    int64 // what is numbered up to here was read before
+	deaths   int
 	room     int // bytes left of the page that is being taken
 
 	// The lease reads ahead of what is settled.
@@ -77,11 +81,15 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, relay.ErrHeld
 	}
 	c.token++
+	if c.owner != "" { // it was not given up
+		c.deaths++
+	}
 	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)
 	c.matches = matches
 	c.reload(claim.Hold, now)
 	l := &lease{
 		store: s, cursor: c, claim: claim, matches: matches, token: c.token, deadline: now.Add(claim.TTL),
+		taken: now, known: c.pos, deaths: c.deaths,
 		keys: make(map[string]int),
 		pos:  c.pos, unsettled: c.unsettled.Clone(), missing: c.unsettled.Clone(),
 	}
@@ -110,6 +118,9 @@ func (s *Store) newCursor(claim relay.Claim) *cursor {
 
 func (l *lease) ClosedKeys() map[string]int { return l.keys }
 
+// Deaths implements relay.DeathCounter.
+func (l *lease) Deaths() int { return l.deaths }
+
 func (l *lease) Deadline() time.Time {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
@@ -121,7 +132,7 @@ func (l *lease) Close(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !l.closed && l.cursor.token == l.token {
-		l.cursor.owner = ""
+		l.cursor.owner, l.cursor.deaths = "", 0
 	}
 	l.closed = true
 	s.wake()
@@ -195,14 +206,15 @@ func (l *lease) takeParked(out []relay.Delivery, max int, now time.Time) ([]rela
 		if p == nil {
 			return out, next
 		}
-		out = append(out, fromParked(p, now))
+		out = append(out, fromParked(p, l.taken, now))
 		l.room -= len(p.message.Payload)
 	}
 	return out, time.Time{}
 }
 
-func fromParked(p *parked, now time.Time) relay.Delivery {
+func fromParked(p *parked, taken, now time.Time) relay.Delivery {
 	d := relay.Delivery{Message: p.message, Seq: p.seq, State: outbox.StatePending, Parked: true, Attempts: p.attempts}
+	d.Again = !p.due.After(taken) && p.changedAt.Before(taken)
 	switch {
 	case p.closes:
 		d.Place = relay.PlaceKept
@@ -235,7 +247,9 @@ func (l *lease) takeLog(out []relay.Delivery, max int, now time.Time) []relay.De
 			if len(out) == max || l.room <= 0 {
 				break
 			}
-			out = append(out, fromLog(r, seq, now))
+			d := fromLog(r, seq, now)
+			d.Again = seq <= l.known
+			out = append(out, d)
 			l.room -= len(r.message.Payload)
 			seen = append(seen, seq)
 		}

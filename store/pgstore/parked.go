@@ -80,14 +80,14 @@ const (
 
 	// Blocked messages that were due wait again when an earlier one is in their
 	// way. Those that are due are the first ones, or nearly.
-	demoteSQL = `UPDATE {s}.parked SET due_at = NULL WHERE route = $1 AND shard = $2 AND due_at IS NOT NULL AND seq = ANY (ARRAY(
+	demoteSQL = `UPDATE {s}.parked SET due_at = NULL, changed_at = clock_timestamp() WHERE route = $1 AND shard = $2 AND due_at IS NOT NULL AND seq = ANY (ARRAY(
 			SELECT b.seq FROM unnest($3::text[]) AS k (key) ` + closingSQL + `
 			CROSS JOIN LATERAL (SELECT seq FROM {s}.parked
 				WHERE route = $1 AND shard = $2 AND key = k.key AND state = 'blocked' AND closing.n > 0 ORDER BY arrival LIMIT $4) AS b))`
 
 	// Of each key that nothing closes any more, the first blocked messages
 	// become due at once.
-	promoteSQL = `UPDATE {s}.parked SET due_at = '-infinity' WHERE route = $1 AND shard = $2 AND due_at IS NULL AND seq = ANY (ARRAY(
+	promoteSQL = `UPDATE {s}.parked SET due_at = '-infinity', changed_at = clock_timestamp() WHERE route = $1 AND shard = $2 AND due_at IS NULL AND seq = ANY (ARRAY(
 			SELECT b.seq FROM unnest($3::text[]) AS k (key) ` + closingSQL + `
 			CROSS JOIN LATERAL (SELECT seq FROM {s}.parked
 				WHERE route = $1 AND shard = $2 AND key = k.key AND state = 'blocked' AND closing.n = 0 ORDER BY arrival LIMIT $4) AS b))`
@@ -95,16 +95,24 @@ const (
 	// statement_timestamp() does not change within a statement, so the index can
 	// use it; each row of the log is looked up by its number. What an operator has
 	// settled comes without its content.
-	dueSQL = `SELECT p.seq, p.state, p.closes, p.replay, p.attempts, p.content AND coalesce(p.payload, l.payload) IS NULL,
-			coalesce(p.expires <= statement_timestamp(), false), p.id, p.topic, p.key, p.type, p.content_type,
-			coalesce(p.headers, l.headers)::text, coalesce(p.payload, l.payload), least(p.created_at, statement_timestamp()), p.not_before, p.expires
-		FROM (SELECT seq, state, closes, replay, attempts, arrival, due_at, id, topic, key, type, content_type, created_at, not_before, expires,
-				content, CASE WHEN content THEN headers END AS headers, CASE WHEN content THEN payload END AS payload
-			FROM {s}.parked CROSS JOIN LATERAL (SELECT state NOT IN ('failed', 'discarded') AS content) AS c
-			WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
-			ORDER BY due_at, arrival LIMIT $4) AS p
-		LEFT JOIN LATERAL (SELECT headers, payload FROM {log} WHERE p.content AND p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true
-		ORDER BY p.due_at, p.arrival`
+	//
+	// The page ends after the message with which it has $5 bytes. Telling the
+	// sizes does not read payloads that lie apart from their row.
+	dueSQL = `SELECT seq, state, closes, again, replay, attempts, gone, expired, id, topic, key, type, content_type,
+			headers::text, payload, created_at, not_before, expires
+		FROM (SELECT p.seq, p.state, p.closes, p.again, p.replay, p.attempts, p.content AND coalesce(p.payload, l.payload) IS NULL AS gone,
+				coalesce(p.expires <= statement_timestamp(), false) AS expired, p.id, p.topic, p.key, p.type, p.content_type,
+				coalesce(p.headers, l.headers) AS headers, coalesce(p.payload, l.payload) AS payload,
+				least(p.created_at, statement_timestamp()) AS created_at, p.not_before, p.expires, p.due_at, p.arrival,
+				sum(octet_length(coalesce(p.payload, l.payload))) OVER (ORDER BY p.due_at, p.arrival ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes
+			FROM (SELECT seq, state, closes, due_at <= $6 AND changed_at <= $6 AS again, replay, attempts, arrival, due_at, id, topic, key, type, content_type, created_at, not_before, expires,
+					content, CASE WHEN content THEN headers END AS headers, CASE WHEN content THEN payload END AS payload
+				FROM {s}.parked CROSS JOIN LATERAL (SELECT state NOT IN ('failed', 'discarded') AS content) AS c
+				WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
+				ORDER BY due_at, arrival LIMIT $4) AS p
+			LEFT JOIN LATERAL (SELECT headers, payload FROM {log} WHERE p.content AND p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true) AS page
+		WHERE coalesce(bytes, 0) < $5
+		ORDER BY due_at, arrival`
 
 	nextDueSQL = `SELECT extract(epoch FROM due_at - statement_timestamp())::float8 FROM {s}.parked
 		WHERE route = $1 AND shard = $2 AND due_at > statement_timestamp() AND due_at < 'infinity' ORDER BY due_at LIMIT 1`
@@ -139,15 +147,16 @@ func (s Schema) queueOrder(batch *pgx.Batch, route string, shard int, keys []str
 	batch.Queue(s.sql(promoteSQL), route, shard, keys, maxPromoted)
 }
 
-// Due returns parked messages whose time has come, at most max, in order of
-// arrival within a key, without those in except. next is how long until another
-// comes due, by the server's clock; negative if none is scheduled.
+// Due returns parked messages whose time has come, at most max and none after
+// the one with which they have relay.PageBytes, in order of arrival within a
+// key, without those in except. next is how long until another comes due, by the
+// server's clock; negative if none is scheduled.
 func (c *Cursor) Due(ctx context.Context, max int, except []int64) (due []relay.Delivery, next time.Duration, err error) {
 	if except == nil {
 		except = []int64{}
 	}
 	var batch pgx.Batch
-	batch.Queue(c.schema.logSQL(dueSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, except, max).Query(func(rows pgx.Rows) error {
+	batch.Queue(c.schema.logSQL(dueSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, except, max, relay.PageBytes, c.taken).Query(func(rows pgx.Rows) error {
 		due, err = pgx.CollectRows(rows, scanParked)
 		return err
 	})
@@ -173,7 +182,7 @@ func scanParked(row pgx.CollectableRow) (relay.Delivery, error) {
 	var state outbox.State
 	var closes, gone, expired bool
 	var n Nullables
-	err := row.Scan(&d.Seq, &state, &closes, &m.Replay, &d.Attempts, &gone, &expired, &m.ID, &m.Topic, &m.Key, &m.Type, &m.ContentType,
+	err := row.Scan(&d.Seq, &state, &closes, &d.Again, &m.Replay, &d.Attempts, &gone, &expired, &m.ID, &m.Topic, &m.Key, &m.Type, &m.ContentType,
 		&n.Headers, &m.Payload, &m.CreatedAt, &n.NotBefore, &n.Expires)
 	if err != nil {
 		return d, err

@@ -111,7 +111,7 @@ func (l *lease) look(ctx context.Context, limit int) (found, error) {
 		first, second = second, first
 	}
 	got, err := first(ctx, limit)
-	if err != nil || len(got.deliveries) == limit {
+	if err != nil || len(got.deliveries) == limit || pageFull(got.deliveries) {
 		return got, err
 	}
 	more, err := second(ctx, limit-len(got.deliveries))
@@ -150,7 +150,7 @@ func (l *lease) lookLog(ctx context.Context, limit int) (found, error) {
 		if rows, err = l.readMessages(ctx, rows, l.sql.readRange, r.First, r.Last, limit-len(rows)); err != nil {
 			return found{}, err
 		}
-		if len(rows) == limit || pageFull(rows) {
+		if len(rows) == limit || bytesOf(rows) >= relay.PageBytes {
 			last = rows[len(rows)-1].Seq
 			break
 		}
@@ -273,13 +273,20 @@ func (l *lease) dueArrivals(ctx context.Context, max int) ([]int64, error) {
 	return arrivals, nil
 }
 
-// pageFull reports whether the rows have as many bytes as one page may.
-func pageFull(rows []row) bool {
+// pageFull reports whether the deliveries have as many bytes as a page may.
+func pageFull(ds []relay.Delivery) bool {
 	bytes := 0
+	for i := range ds {
+		bytes += len(ds[i].Message.Payload)
+	}
+	return bytes >= relay.PageBytes
+}
+
+func bytesOf(rows []row) (bytes int) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 	}
-	return bytes >= relay.PageBytes
+	return bytes
 }
 
 // readMessages appends the rows that a query yields, readable or not, until they
@@ -292,8 +299,7 @@ func (l *lease) readMessages(ctx context.Context, all []row, query string, args 
 	}
 	defer rows.Close()
 	parked := query == l.sql.readParked
-	bytes := 0
-	for bytes < relay.PageBytes && rows.Next() {
+	for bytes := bytesOf(all); bytes < relay.PageBytes && rows.Next(); {
 		r, err := scan(rows, parked)
 		if err != nil {
 			return nil, fmt.Errorf("read messages: %w", err)
