@@ -10,6 +10,10 @@ import (
 // simplify drops what cannot matter any more, so that states which differ in
 // that alone are one.
 func (m *model) simplify(s *state) {
+	if m.plain {
+		m.renumber(s)
+		return
+	}
 	for i := range s.relays[:m.Relays] {
 		l := &s.relays[i]
 		m.simplifyGroups(s, l)
@@ -23,9 +27,6 @@ func (m *model) simplify(s *state) {
 		}
 		if l.pass.seen > worth {
 			l.pass.seen = m.since(s, l, &group{seen: l.pass.seen})
-		}
-		if !m.may(s, stops) && l.phase != stopping {
-			l.mine = 0
 		}
 	}
 	for i := range s.writers {
@@ -117,7 +118,7 @@ func (m *model) over(s *state, l *lease, fence uint8) bool {
 
 // swapRelays puts relays, which are all alike, into an order.
 func (m *model) swapRelays(s *state) {
-	if m.Relays < 2 || maphash.Comparable(seeds[0], s.relays[0]) <= maphash.Comparable(seeds[0], s.relays[1]) {
+	if m.Relays < 2 || m.plain || maphash.Comparable(seeds[0], s.relays[0]) <= maphash.Comparable(seeds[0], s.relays[1]) {
 		return
 	}
 	s.relays[0], s.relays[1] = s.relays[1], s.relays[0]
@@ -169,7 +170,7 @@ func (m *model) passes() bool { return m.InlineGaps < maxNumbers }
 // holes: only from the first snapshot of a pass is it counted whether some id
 // finished that nobody else remembers.
 func (m *model) holes(s *state) bool {
-	if m.is(OlderSnapshot) {
+	if m.is(OlderSnapshot) || m.plain {
 		return true
 	}
 	for i := range s.relays[:m.Relays] {

@@ -33,7 +33,10 @@ type explorer struct {
 // Explore walks through every state that the instance can be in and checks every
 // promise in each. It panics when there are more than limit states.
 func Explore(instance Instance, limit int) Result {
-	m := newModel(instance)
+	return explore(newModel(instance), limit)
+}
+
+func explore(m *model, limit int) Result {
 	x := &explorer{m: m, ids: map[hash]uint32{}}
 	start := m.start()
 	level := []state{start}

@@ -15,11 +15,12 @@ type Instance struct {
 	Crashes    int // processes that are killed
 	Stops      int // clean stops
 	RunsOut    int // leases that run out although their relay lives
-	LostAnswer int // publishes that arrive and whose answer is lost
+	LostAnswer int // publishes without an answer, whether they arrive or not
 	Retryable  int // publishes that are refused and to be tried again
 	Permanent  int // publishes that are refused for good
 	Retries    int // failed messages that an operator lets be tried again
-	Discards   int // failed messages that an operator gives up
+	Releases   int // failed messages whose key an operator lets go on
+	Discards   int // parked messages that an operator gives up
 
 	// Quick publishes whatever may be published at once, and the broker
 	// acknowledges it: for instances that are about something else.
@@ -37,6 +38,8 @@ type Writer struct {
 	Rows []Row // none: a transaction that never writes to the log
 	// Stays: it never ends, and everything has to go on all the same.
 	Stays bool
+	// Before: it has committed before anything else happens.
+	Before bool
 }
 
 // Row is one message.
@@ -54,6 +57,13 @@ func one(keys ...uint8) Writer {
 	return w
 }
 
+// before is the same, committed before anything else happens.
+func before(keys ...uint8) Writer {
+	w := one(keys...)
+	w.Before = true
+	return w
+}
+
 // What there may be only so much of.
 const (
 	rollbacks = iota
@@ -64,12 +74,13 @@ const (
 	retryables
 	permanents
 	retries
+	releases
 	discards
 	kindsOfTrouble
 )
 
 func (i *Instance) allowed(trouble int) int {
-	return [...]int{i.Rollbacks, i.Crashes, i.Stops, i.RunsOut, i.LostAnswer, i.Retryable, i.Permanent, i.Retries, i.Discards}[trouble]
+	return [...]int{i.Rollbacks, i.Crashes, i.Stops, i.RunsOut, i.LostAnswer, i.Retryable, i.Permanent, i.Retries, i.Releases, i.Discards}[trouble]
 }
 
 // Mistake is one rule of the protocol that is left out.
@@ -108,18 +119,36 @@ const (
 	DeadlineFromAnswer   Mistake = "the lease's deadline counts from the renewal's answer"
 	StopForgets          Mistake = "a stop gives the lease up before it has settled"
 	SentWhenAsked        Mistake = "a message is recorded as sent when the broker is asked"
+	UnansweredIsSent     Mistake = "a publish without an answer counts as sent"
+	LoadedIsProbed       Mistake = "what a takeover loaded counts as looked for"
 	UnsettledWhenBlocked Mistake = "a parked message stays unsettled"
 
 	// In parking.
-	ClosedNotLoaded   Mistake = "a takeover does not load which keys are closed"
-	FollowerTooEarly  Mistake = "a follower is published before its head's outcome is committed"
-	FollowersGoOn     Mistake = "the followers in hand go on when their head is to be retried"
-	PromotedTooEarly  Mistake = "a blocked message is due while an earlier one is to be retried"
-	NeverDemoted      Mistake = "blocked messages that were due stay so when an earlier one is to be retried again"
-	StaleGoesOn       Mistake = "what the store handed out before a refusal was committed does not wait"
-	OnlyHeadsClose    Mistake = "blocked messages do not keep their key closed"
-	PromotedWhenSent  Mistake = "blocked messages become due only when a message of their key was sent"
-	HoldDoesNot       Mistake = "a failed message does not hold its key"
-	DiscardForgets    Mistake = "discarding a failed message does not look for what it blocked"
-	ParkedBeforeOrder Mistake = "of a key's blocked messages the latest becomes due"
+	ClosedNotLoaded    Mistake = "a takeover does not load which keys are closed"
+	FollowerTooEarly   Mistake = "a follower is published before its head's outcome is committed"
+	FollowersDoNotWait Mistake = "the next message of a key is published before the one in flight is acknowledged"
+	HandedOutAgain     Mistake = "parked messages in hand are handed out again"
+	NotParked          Mistake = "a message to be retried is settled and not parked"
+	FollowersGoOn      Mistake = "the followers in hand go on when their head is to be retried"
+	PromotedTooEarly   Mistake = "a blocked message is due while an earlier one is to be retried"
+	NeverDemoted       Mistake = "blocked messages that were due stay so when an earlier one is to be retried again"
+	StaleGoesOn        Mistake = "what the store handed out before a refusal was committed does not wait"
+	OnlyHeadsClose     Mistake = "blocked messages do not keep their key closed"
+	PromotedWhenSent   Mistake = "blocked messages become due only when a message of their key was sent"
+	HoldDoesNot        Mistake = "a failed message does not hold its key"
+	GivenBackOvertaken Mistake = "parked messages are asked for while a settle gives some of them back"
+	ParkedBeforeOrder  Mistake = "of a key's blocked messages the latest becomes due"
 )
+
+// Mistakes are all that can be planted.
+var Mistakes = []Mistake{
+	NumberBeforeID, NeverCalled, GapsForgotten, NoFence, FenceTooEarly,
+	OnlyXip, OlderSnapshot, PageBeforePass, PageGapsInPass, PassHandsOutAll,
+	PassSeenLast, LateAfterFresh, LocksDecide, LocksForgetPrepared, SettleWithoutToken,
+	FenceBySubquery, LoadBeforeUpdate, BarePosition, HeldForgotten, TakesHeldLease,
+	DeadlineUnchecked, DeadlineFromAnswer, StopForgets, SentWhenAsked, UnansweredIsSent,
+	LoadedIsProbed, UnsettledWhenBlocked, ClosedNotLoaded, FollowerTooEarly, FollowersDoNotWait,
+	HandedOutAgain, NotParked, FollowersGoOn, PromotedTooEarly, NeverDemoted,
+	StaleGoesOn, OnlyHeadsClose, PromotedWhenSent, HoldDoesNot, GivenBackOvertaken,
+	ParkedBeforeOrder,
+}

@@ -4,6 +4,7 @@ package model
 type model struct {
 	Instance
 	broken string // the promise that the step under way has broken
+	plain  bool   // takes no short cuts, for the test that they hide nothing
 	emit   func(step, *state)
 }
 
@@ -20,6 +21,15 @@ func newModel(i Instance) *model {
 func (m *model) start() state {
 	var s state
 	s.next, s.xmax = 2, 2 // 1 stands for an id that is finished in every snapshot
+	for i := range m.Writers {
+		if w := &m.Writers[i]; w.Before {
+			s.writers[i] = writer{stage: committed, drawn: uint8(len(w.Rows))}
+			for j := range w.Rows {
+				s.log[s.last] = row{uint8(i + 1), uint8(j)}
+				s.last++
+			}
+		}
+	}
 	return s
 }
 

@@ -106,10 +106,15 @@ func (m *model) receiveSteps(s *state, i int) {
 		m.statement(&n, i, actStepPass, ours)
 		return
 	}
-	if rows := m.dueRows(s, l); rows != 0 || !ours {
+	if rows := m.dueRows(s, l); (rows != 0 || !ours) && !m.givesBack(&l.settle) {
 		n := *s
 		n.relays[i].call = call{kind: due, found: rows}
 		m.statement(&n, i, actDue, ours)
+		if rows.len() > 1 { // or only the first, when there is room for no more
+			n := *s
+			n.relays[i].call = call{kind: due, found: m.firstParked(s, rows)}
+			m.statement(&n, i, actDue, ours)
+		}
 	}
 	if l.pos < l.tail || l.ngroups > 0 {
 		n := *s

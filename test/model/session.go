@@ -3,84 +3,95 @@ package model
 // This file is relay: the gate per key, publishing, and the broker.
 
 // place decides what happens with a delivery: it becomes ready, waits behind its
-// key's head, or is parked behind what is parked of its key.
+// key's head, is parked behind what is parked of its key, or has its outcome at
+// once.
 func (m *model) place(s *state, i int, e entry, staleCall uint8) {
 	l := &s.relays[i]
 	key := m.key(s, e.seq)
-	e.state = waiting
-	if key != 0 && m.mustWait(s, i, e, key, staleCall) {
+	switch {
+	case e.heard:
+		m.record(s, i, e, e.state)
+	case key != 0 && m.mustWait(l, e, key, staleCall):
 		m.record(s, i, e, blocked)
-		return
-	}
-	l.hand.add(e)
-	if m.Quick {
-		m.publishAll(s, i)
+	default:
+		e.state = waiting
+		l.hand.add(e)
+		if m.Quick {
+			m.publishAll(s, i)
+		}
 	}
 }
 
 // mustWait reports whether parked messages stand in the delivery's way.
-func (m *model) mustWait(s *state, i int, e entry, key, staleCall uint8) bool {
-	l := &s.relays[i]
-	if !m.closed(s, l, key) {
+func (m *model) mustWait(l *lease, e entry, key, staleCall uint8) bool {
+	if l.closed[key-1] == 0 || e.free {
 		return false
 	}
-	counted := e.parked && l.closes.has(e.seq)
 	stale := (l.stale|staleCall)&(1<<key) != 0 && !m.is(StaleGoesOn)
-	return !counted || stale && e.seq != l.refused[key-1]
+	return !e.closes || stale && e.seq != l.refused[key-1]
 }
 
-func (m *model) closed(s *state, l *lease, key uint8) bool {
-	closed := false
-	l.closes.each(func(n uint8) { closed = closed || m.key(s, n) == key })
-	return closed
+// closes reports whether a message stands in its key's way with this outcome.
+func (m *model) closes(key uint8, e entry, state what) bool {
+	if key == 0 || e.free || e.heard {
+		return false
+	}
+	return state == retrying || state == blocked && !m.is(OnlyHeadsClose) || state == failed && m.Hold && !m.is(HoldDoesNot)
 }
 
 // record notes an outcome for the next Settle, and what it does to the key.
-func (m *model) record(s *state, i int, e entry, state what) {
+func (m *model) record(s *state, i int, e entry, state what) (closes bool) {
 	l := &s.relays[i]
-	e.state = state
+	key, counted := m.key(s, e.seq), e.closes
+	closes = m.closes(key, e, state)
+	e.state, e.closes = state, closes
 	l.outcomes.add(e)
-	key := m.key(s, e.seq)
-	if key == 0 {
-		return
-	}
-	if !m.inTheWay(state) {
-		l.closes &^= only(e.seq)
-		if !m.closed(s, l, key) { // what was known of it is forgotten
+	switch {
+	case closes:
+		if !counted {
+			l.closed[key-1]++
+		}
+		if state != blocked {
+			l.refused[key-1] = e.seq
+			l.stale |= 1 << key
+			l.refusals |= 1 << key
+		}
+	case counted && l.closed[key-1] > 0:
+		if l.closed[key-1]--; l.closed[key-1] == 0 { // what was known of it is forgotten
 			for _, keys := range []*uint8{&l.stale, &l.refusals, &l.settle.refusals, &l.call.stale} {
 				*keys &^= 1 << key
 			}
 		}
-		return
 	}
-	l.closes |= only(e.seq)
-	if state != blocked {
-		l.refused[key-1] = e.seq
-		l.stale |= 1 << key
-		l.refusals |= 1 << key
-	}
+	return closes
 }
 
 // refuse ends an item that was not sent and whose outcome decides about its
 // followers.
-func (m *model) refuse(s *state, i int, e entry, state what) {
+func (m *model) refuse(s *state, i, j int, state what) {
 	l := &s.relays[i]
-	m.record(s, i, e, state)
+	e := l.hand.of[j]
 	key := m.key(s, e.seq)
-	if !m.inTheWay(state) && key != 0 && !m.is(FollowerTooEarly) {
-		l.hand.find(e.seq).state = releasing // its followers go on once this is committed
-		return
-	}
-	l.hand.remove(e.seq)
-	if !m.inTheWay(state) || key == 0 || m.is(FollowersGoOn) {
-		return
-	}
-	hand := l.hand
-	for _, f := range hand.all() {
-		if f.state == waiting && m.key(s, f.seq) == key {
-			l.hand.remove(f.seq)
-			m.record(s, i, f, blocked)
+	if !m.record(s, i, e, state) {
+		if key != 0 && !m.is(FollowerTooEarly) {
+			l.hand.of[j].state = releasing // its followers go on once this is committed
+		} else {
+			l.hand.remove(j)
 		}
+		return
+	}
+	l.hand.remove(j)
+	if m.is(FollowersGoOn) {
+		return
+	}
+	for j := 0; j < int(l.hand.n); {
+		f := l.hand.of[j]
+		if f.state != waiting || f.free || m.key(s, f.seq) != key {
+			j++
+			continue
+		}
+		l.hand.remove(j)
+		m.record(s, i, f, blocked)
 	}
 }
 
@@ -89,8 +100,11 @@ func (m *model) refuse(s *state, i int, e entry, state what) {
 // early.
 func (m *model) committedOutcomes(l *lease, st *settling) {
 	for _, o := range st.outcomes.all() {
-		if e := l.hand.find(o.seq); e != nil && e.state == releasing && o.state == failed {
-			l.hand.remove(o.seq)
+		for j, e := range l.hand.all() {
+			if e.seq == o.seq && e.state == releasing && e.parked == o.parked && e.free == o.free && o.state != sent && o.state != blocked {
+				l.hand.remove(j)
+				break
+			}
 		}
 	}
 	l.stale &^= st.refusals
@@ -101,16 +115,21 @@ func (m *model) committedOutcomes(l *lease, st *settling) {
 
 // answerDue takes parked messages in, in order of arrival.
 func (m *model) answerDue(s *state, i int, c call) {
+	if c.void {
+		return
+	}
 	l := &s.relays[i]
 	l.parkedOut |= c.found
-	rows := c.found
 	for _, p := range s.parked.all() {
-		if rows.has(p.seq) {
-			rows &^= only(p.seq)
-			m.place(s, i, entry{seq: p.seq, parked: true}, c.stale)
+		if c.found.has(p.seq) {
+			m.place(s, i, delivery(p), c.stale)
 		}
 	}
-	rows.each(func(n uint8) { m.place(s, i, entry{seq: n, parked: true}, c.stale) })
+}
+
+// delivery is a row of parked as it is handed out.
+func delivery(p entry) entry {
+	return entry{seq: p.seq, state: p.state, parked: true, closes: p.closes, free: !p.closes, heard: p.state == failed || p.state == discarded}
 }
 
 func (l *lease) publishing() bool {
@@ -134,7 +153,7 @@ func (m *model) mayPublish(s *state, l *lease, j int) bool {
 		return true
 	}
 	for _, before := range l.hand.all()[:j] {
-		if m.key(s, before.seq) == key {
+		if m.key(s, before.seq) == key && before.free == e.free && !m.is(FollowersDoNotWait) {
 			return false
 		}
 	}
@@ -149,9 +168,8 @@ func (m *model) publishAll(s *state, i int) {
 			j++
 			continue
 		}
-		e := l.hand.of[j]
-		m.asked(s, e.seq)
-		m.acknowledge(s, i, e)
+		m.asked(s, i, l.hand.of[j].seq)
+		m.acknowledge(s, i, j)
 		j = 0
 	}
 }
@@ -164,9 +182,9 @@ func (m *model) publishSteps(s *state, i int) {
 		if m.mayPublish(s, l, j) {
 			n := *s
 			n.relays[i].hand.of[j].state = publishing
-			m.asked(&n, e.seq)
+			m.asked(&n, i, e.seq)
 			if m.Quick {
-				m.acknowledge(&n, i, e)
+				m.acknowledge(&n, i, j)
 			}
 			m.emit(step{act: actPublish, who: who, number: e.seq}, &n)
 		}
@@ -179,14 +197,24 @@ func (m *model) publishSteps(s *state, i int) {
 func (m *model) brokerSteps(s *state, i, j int) {
 	who, e := uint8(i), s.relays[i].hand.of[j]
 	n := *s
-	m.acknowledge(&n, i, e)
+	m.acknowledge(&n, i, j)
 	m.emit(step{act: actAck, who: who, number: e.seq}, &n)
 	if m.may(s, lostAnswers) {
-		n := *s
-		n.spent[lostAnswers]++
-		m.arrive(&n, e.seq)
-		n.relays[i].hand.of[j].state = waiting
-		m.emit(step{act: actLostAnswer, who: who, number: e.seq}, &n)
+		for _, arrives := range []bool{true, false} {
+			n := *s
+			n.spent[lostAnswers]++
+			act := actAway
+			if arrives {
+				act = actLostAnswer
+				m.arrive(&n, e.seq)
+			}
+			n.relays[i].hand.of[j].state = waiting
+			if m.is(UnansweredIsSent) {
+				n.relays[i].hand.remove(j)
+				m.record(&n, i, e, sent)
+			}
+			m.emit(step{act: act, who: who, number: e.seq}, &n)
+		}
 	}
 	for _, refusal := range []struct {
 		trouble int
@@ -196,26 +224,30 @@ func (m *model) brokerSteps(s *state, i, j int) {
 		if m.may(s, refusal.trouble) {
 			n := *s
 			n.spent[refusal.trouble]++
-			m.refuse(&n, i, e, refusal.state)
+			m.refuse(&n, i, j, refusal.state)
 			m.emit(step{act: refusal.act, who: who, number: e.seq}, &n)
 		}
 	}
 }
 
 // asked is the beginning of a publish.
-func (m *model) asked(s *state, seq uint8) {
+func (m *model) asked(s *state, i int, seq uint8) {
+	if s.relays[i].mine.has(seq) {
+		m.breaks("a relay publishes a message again that was acknowledged to it")
+	}
 	if s.recorded(seq) && s.acked.has(seq) {
 		m.breaks("a message that is recorded as sent is published again")
 	}
 }
 
 // acknowledge is a publish that arrives and whose answer arrives.
-func (m *model) acknowledge(s *state, i int, e entry) {
+func (m *model) acknowledge(s *state, i, j int) {
 	l := &s.relays[i]
+	e := l.hand.of[j]
 	m.arrive(s, e.seq)
 	s.acked |= only(e.seq)
 	l.mine |= only(e.seq)
-	l.hand.remove(e.seq)
+	l.hand.remove(j)
 	m.record(s, i, e, sent)
 }
 
@@ -229,7 +261,7 @@ func (m *model) arrive(s *state, seq uint8) {
 	}
 	s.arrived |= only(seq)
 	key := m.key(s, seq)
-	if key == 0 {
+	if key == 0 || s.excused.has(seq) {
 		return
 	}
 	for n := uint8(1); n < seq; n++ {
@@ -314,27 +346,35 @@ func (m *model) timeSteps(s *state) {
 	}
 }
 
-// operatorSteps: a failed message is to be tried again, or given up.
+// operatorSteps: a message is to be tried again, a failed one is to let its key
+// go on, a message is given up. Of the last two the lease hears when they are
+// handed out to it.
 func (m *model) operatorSteps(s *state) {
+	if s.locked() {
+		return // whoever changes rows locks the cursor's row first
+	}
 	for j, p := range s.parked.all() {
-		if p.state != failed {
-			continue
-		}
-		if m.may(s, retries) {
+		if m.may(s, retries) && (p.state == failed || p.state == discarded) {
 			n := *s
 			n.spent[retries]++
 			n.parked.of[j].state, n.parked.of[j].due = retrying, true
 			m.order(&n, 1<<m.key(s, p.seq))
 			m.emit(step{act: actRetry, number: p.seq}, &n)
 		}
-		if m.may(s, discards) {
+		if m.may(s, releases) && p.state == failed && p.closes && !p.due {
+			n := *s
+			n.spent[releases]++
+			n.excused |= only(p.seq)
+			n.parked.of[j].due = true
+			m.order(&n, 1<<m.key(s, p.seq))
+			m.emit(step{act: actRelease, number: p.seq}, &n)
+		}
+		if m.may(s, discards) && p.state != discarded {
 			n := *s
 			n.spent[discards]++
 			n.excused |= only(p.seq)
-			n.parked.remove(p.seq)
-			if !m.is(DiscardForgets) {
-				m.order(&n, 1<<m.key(s, p.seq))
-			}
+			n.parked.of[j].state, n.parked.of[j].due = discarded, p.closes
+			m.order(&n, 1<<m.key(s, p.seq))
 			m.emit(step{act: actDiscard, number: p.seq}, &n)
 		}
 	}

@@ -72,6 +72,9 @@ func (m *model) takeOver(s *state, i int) {
 	s.cursor.token, s.cursor.expired = uint8(i+1), false
 	l.phase, l.fresh = working, true
 	s.finish(xid)
+	if m.is(LoadedIsProbed) && l.ngroups > 0 {
+		l.groups[0].seen = m.keep(s.snapshot())
+	}
 }
 
 // load reads the state. What was unsettled is missing until it is read again.
@@ -81,27 +84,22 @@ func (m *model) load(s *state, i int) {
 	if !m.is(BarePosition) {
 		l.addGroup(s.cursor.unsettled, 0)
 	}
+
 	var keys uint8
-	for _, p := range s.parked.all() {
-		if key := m.key(s, p.seq); key != 0 && m.inTheWay(p.state) {
-			l.closes |= only(p.seq)
+	for j := range s.parked.all() {
+		p := &s.parked.of[j]
+		if !m.Hold && p.state == failed && p.closes { // letGo
+			p.closes, p.due = false, false
+		}
+		if key := m.key(s, p.seq); p.closes {
+			l.closed[key-1]++
 			keys |= 1 << key
 		}
 	}
 	m.order(s, keys)
 	if m.is(ClosedNotLoaded) {
-		l.closes = 0
+		l.closed = [maxKeys]uint8{}
 	}
-}
-
-// inTheWay reports whether a message in this state keeps its key closed.
-func (m *model) inTheWay(at what) bool {
-	return at == retrying || at == blocked && !m.is(OnlyHeadsClose) || at == failed && m.Hold && !m.is(HoldDoesNot)
-}
-
-// closesForGood: in the store, blocked ones are no reason to wait.
-func (m *model) closesForGood(at what) bool {
-	return at == retrying || at == failed && m.Hold && !m.is(HoldDoesNot)
 }
 
 // settleSteps begin a Settle if it would change anything.
@@ -154,6 +152,7 @@ func (m *model) beginSettle(s *state, i int) (useful bool) {
 	}
 	l.outcomes, l.refusals = list{}, 0
 	l.settle = st
+	l.call.void = l.call.kind == due && (l.call.void || m.givesBack(&st))
 	return useful
 }
 
@@ -254,15 +253,7 @@ func (m *model) park(s *state, outcomes *list) {
 				continue
 			}
 			keys |= 1 << m.key(s, o.seq)
-			row := s.parked.find(o.seq)
-			switch {
-			case o.state == sent:
-				s.parked.remove(o.seq)
-			case row != nil:
-				row.state, row.due = o.state, false
-			default:
-				s.parked.add(entry{seq: o.seq, state: o.state})
-			}
+			m.parkOne(s, o)
 		}
 	}
 	if m.is(PromotedWhenSent) {
@@ -276,6 +267,29 @@ func (m *model) park(s *state, outcomes *list) {
 	m.order(s, keys)
 }
 
+// parkOne writes one row. What an operator has changed while it was in hand
+// stays so, unless it was sent.
+func (m *model) parkOne(s *state, o entry) {
+	row := s.parked.find(o.seq)
+	switch {
+	case o.state == sent:
+		if row != nil {
+			s.parked.remove(s.parked.index(o.seq, row.state))
+		}
+	case row == nil:
+		if !m.is(NotParked) {
+			s.parked.add(entry{seq: o.seq, state: o.state, closes: o.closes})
+		}
+	case o.heard:
+		row.closes = false
+		row.due = row.due && row.state != failed && row.state != discarded
+	case row.state == discarded:
+		row.closes, row.due = o.closes, o.closes
+	default:
+		row.state, row.closes, row.due = o.state, o.closes, false
+	}
+}
+
 // order is pgstore's demote and promote: blocked messages that were due wait
 // again when an earlier one is in their way, and of each key that nothing closes
 // any more the first blocked ones become due.
@@ -284,14 +298,14 @@ func (m *model) order(s *state, keys uint8) {
 		if keys&(1<<key) == 0 {
 			continue
 		}
-		closed := false
+		closing := false
 		for _, p := range s.parked.all() {
-			closed = closed || m.key(s, p.seq) == key && m.closesForGood(p.state)
+			closing = closing || m.key(s, p.seq) == key && p.closes && (p.state == retrying || p.state == failed && !p.due)
 		}
-		if closed && !m.is(NeverDemoted) {
-			m.mark(s, key, maxNumbers, false)
+		if closing && !m.is(NeverDemoted) {
+			m.mark(s, key, 2*m.MaxPromoted, false)
 		}
-		if !closed || m.is(PromotedTooEarly) {
+		if !closing || m.is(PromotedTooEarly) {
 			m.mark(s, key, m.MaxPromoted, true)
 		}
 	}
@@ -314,11 +328,33 @@ func (m *model) mark(s *state, key uint8, most int, due bool) {
 // dueRows are parked messages whose time has come, but for those handed out.
 func (m *model) dueRows(s *state, l *lease) (out set) {
 	for _, p := range s.parked.all() {
-		if p.due && !l.parkedOut.has(p.seq) {
+		if p.due && (!l.parkedOut.has(p.seq) || m.is(HandedOutAgain)) {
 			out |= only(p.seq)
 		}
 	}
 	return out
+}
+
+// firstParked is the one of the numbers that arrived first.
+func (m *model) firstParked(s *state, rows set) set {
+	for _, p := range s.parked.all() {
+		if rows.has(p.seq) {
+			return only(p.seq)
+		}
+	}
+	return 0
+}
+
+// givesBack reports whether a settle under way gives parked messages back as
+// blocked: until it has returned they count as handed out, while what comes
+// behind them may be due.
+func (m *model) givesBack(st *settling) bool {
+	for _, o := range st.outcomes.all() {
+		if o.parked && o.state == blocked && !m.is(GivenBackOvertaken) {
+			return true
+		}
+	}
+	return false
 }
 
 // settled is Settle's return.
@@ -326,6 +362,7 @@ func (m *model) settled(s *state, i int) {
 	l := &s.relays[i]
 	st := l.settle
 	l.settle = settling{}
+	l.call.void = l.call.kind == due && (l.call.void || m.givesBack(&st))
 	l.held &^= st.outcomes.settledOfLog()
 	l.fresh = !st.ranOut || m.is(DeadlineFromAnswer)
 	for j := range l.groups[:l.ngroups] {

@@ -57,7 +57,7 @@ type state struct {
 	arrived set // was delivered at least once
 	acked   set // and some relay knows it
 	late    set // in flight from a process that is gone: may still arrive
-	excused set // failed under release or were discarded: later ones of their key may pass
+	excused set // failed under release, released or discarded: without a place in their key's order
 	spent   [kindsOfTrouble]uint8
 }
 
@@ -94,8 +94,11 @@ type cursor struct {
 type entry struct {
 	seq    uint8
 	state  what
-	parked bool // of an item and an outcome: it came from parked
-	due    bool // of a row of parked
+	closes bool // a row, and an outcome: it stands in its key's way; an item: it is counted so
+	due    bool // a row: is to be handed out
+	parked bool // an item and an outcome: it came from parked
+	free   bool // an item and an outcome: it has lost its place in its key
+	heard  bool // an item and an outcome: an operator has settled it already
 }
 
 type what uint8
@@ -109,6 +112,7 @@ const (
 	retrying
 	blocked
 	failed
+	discarded
 )
 
 // list is entries in order.
@@ -133,14 +137,20 @@ func (l *list) find(seq uint8) *entry {
 	return nil
 }
 
-func (l *list) remove(seq uint8) {
-	kept := list{}
-	for _, e := range l.all() {
-		if e.seq != seq {
-			kept.add(e)
+func (l *list) remove(j int) {
+	copy(l.of[j:], l.of[j+1:l.n])
+	l.n--
+	l.of[l.n] = entry{}
+}
+
+// index is where a message is that is in this state, -1 if it is not there.
+func (l *list) index(seq uint8, state what) int {
+	for j, e := range l.all() {
+		if e.seq == seq && e.state == state {
+			return j
 		}
 	}
-	*l = kept
+	return -1
 }
 
 func (l *list) numbers() set {
@@ -170,7 +180,7 @@ type lease struct {
 	// relay
 	hand     list
 	outcomes list
-	closes   set            // parked messages that stand in their key's way
+	closed   [maxKeys]uint8 // how many parked messages stand in each key's way
 	stale    uint8          // bits of keys with a refusal that is not committed
 	refusals uint8          // bits of keys with a refusal among the outcomes
 	refused  [maxKeys]uint8 // the message of each key that was refused last
@@ -215,6 +225,7 @@ type call struct {
 	kind  statement
 	found set
 	stale uint8 // keys with a refusal that was committed since
+	void  bool  // parked messages were given back since
 }
 
 type statement uint8

@@ -44,6 +44,7 @@ const (
 	actPublish
 	actAck
 	actLostAnswer
+	actAway
 	actRefuses
 	actFails
 	actArrivesLate
@@ -53,6 +54,7 @@ const (
 	actRunsOut
 	actComesDue
 	actRetry
+	actRelease
 	actDiscard
 )
 
@@ -86,6 +88,7 @@ var texts = [...]string{
 	actPublish:     "%r publishes %n",
 	actAck:         "the broker acknowledges %n to %r",
 	actLostAnswer:  "the broker gets %n, its answer to %r is lost",
+	actAway:        "%n of %r does not reach the broker in time",
 	actRefuses:     "the broker refuses %n of %r, to be tried again",
 	actFails:       "the broker refuses %n of %r for good",
 	actArrivesLate: "%n arrives late, from a relay that is gone",
@@ -95,6 +98,7 @@ var texts = [...]string{
 	actRunsOut:  "the lease of %r runs out",
 	actComesDue: "the retry of %n comes due",
 	actRetry:    "the operator retries %n",
+	actRelease:  "the operator releases the key of %n",
 	actDiscard:  "the operator discards %n",
 }
 
@@ -121,7 +125,7 @@ func (s set) String() string {
 }
 
 var states = map[what]string{waiting: "waiting", publishing: "publishing", releasing: "waits for its outcome's commit",
-	sent: "sent", retrying: "retrying", blocked: "blocked", failed: "failed"}
+	sent: "sent", retrying: "retrying", blocked: "blocked", failed: "failed", discarded: "discarded"}
 
 func (l *list) String() string {
 	var parts []string
@@ -129,6 +133,9 @@ func (l *list) String() string {
 		text := fmt.Sprintf("%d %s", e.seq, states[e.state])
 		if e.due {
 			text += ", due"
+		}
+		if e.free {
+			text += ", without a place"
 		}
 		parts = append(parts, text)
 	}
@@ -165,8 +172,8 @@ func (m *model) describe(s *state) string {
 			}
 			b.WriteString("\n")
 		}
-		if l.hand.n+l.outcomes.n > 0 || l.closes != 0 {
-			fmt.Fprintf(&b, "%s: in hand %v, outcomes %v, closing their keys %v\n", name, &l.hand, &l.outcomes, l.closes)
+		if l.hand.n+l.outcomes.n > 0 {
+			fmt.Fprintf(&b, "%s: in hand %v, outcomes %v\n", name, &l.hand, &l.outcomes)
 		}
 	}
 	if s.arrived != 0 {
