@@ -235,6 +235,10 @@ func (m mortal) Publish(ctx context.Context, msgs []outbox.Message) []outbox.Res
 	return results
 }
 
+func (m mortal) Destination(msg *outbox.Message) string {
+	return m.Publisher.(outbox.Resolver).Destination(msg)
+}
+
 // A relay that was stopped past its lease publishes nothing with it, its
 // writes are refused and counted, and it goes on with a new lease.
 func TestPausedPastTheLease(t *testing.T) {

@@ -27,6 +27,7 @@ type faultyStore struct {
 	mu       sync.Mutex
 	away     error
 	lateLoss bool // a Settle that fails was recorded all the same
+	recalls  bool // its leases can call messages back
 	acquires int
 	settle   func() // called before each Settle
 }
@@ -60,13 +61,27 @@ func (s *faultyStore) Acquire(ctx context.Context, claim relay.Claim) (relay.Lea
 	if err != nil {
 		return nil, err
 	}
+	if s.recalls {
+		return &recallingLease{faultyLease{lease, s}}, nil
+	}
 	return &faultyLease{lease, s}, nil
+}
+
+type recallingLease struct{ faultyLease }
+
+func (l *recallingLease) Recall(ctx context.Context, seqs []int64) error {
+	if err := l.store.check(false); err != nil {
+		return err
+	}
+	return l.Lease.(relay.Recaller).Recall(ctx, seqs)
 }
 
 type faultyLease struct {
 	relay.Lease
 	store *faultyStore
 }
+
+func (l *faultyLease) Deaths() int { return l.Lease.(relay.DeathCounter).Deaths() }
 
 func (l *faultyLease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
 	if err := l.store.check(false); err != nil {
@@ -307,7 +322,7 @@ func TestMessageThatTimesOut(t *testing.T) {
 func TestTimeoutIsJudgedByAnotherMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, broker := memstore.New(memstore.Options{}), membroker.New()
-		r, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{orders(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, m outbox.Message) error {
+		r, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{orders(&membroker.Publisher{Broker: broker, Queue: "orders", Before: func(ctx context.Context, m outbox.Message) error {
 			if m.Key == "bad" {
 				<-ctx.Done()
 				return outbox.TimedOut(ctx.Err())
@@ -427,7 +442,7 @@ func TestBytesInHandAreBounded(t *testing.T) {
 		var away atomic.Bool
 		away.Store(true)
 		r, stop := start(t, relay.Config{Store: store, Limits: relay.Limits{InFlightBytes: 1 << 20}, Routes: []relay.Route{
-			orders(&membroker.Publisher{Broker: broker, Before: func(context.Context, outbox.Message) error {
+			orders(&membroker.Publisher{Broker: broker, Queue: "orders", Before: func(context.Context, outbox.Message) error {
 				if away.Load() {
 					return outbox.Unavailable(errAway)
 				}

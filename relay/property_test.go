@@ -25,6 +25,7 @@ import (
 type plan struct {
 	Seed                        uint64
 	Shards, Relays, Keys        int
+	Destinations                int
 	Transactions                int
 	Concurrency, Limit          int
 	Kills, Restarts, Outages    int
@@ -32,7 +33,7 @@ type plan struct {
 	Shares                      bool // the store has a roster
 	Pauses                      int
 	Retry, Fail, LostAck, Later int // percent of the messages
-	Hang                        bool
+	Hang, Recall                bool
 }
 
 func drawPlan(t *rapid.T) plan {
@@ -42,6 +43,7 @@ func drawPlan(t *rapid.T) plan {
 		Shards:       rapid.IntRange(1, 4).Draw(t, "shards"),
 		Relays:       rapid.IntRange(1, 5).Draw(t, "relays"),
 		Keys:         rapid.SampledFrom([]int{1, 3, 20}).Draw(t, "keys"),
+		Destinations: rapid.SampledFrom([]int{1, 3}).Draw(t, "destinations"),
 		Transactions: rapid.IntRange(1, 150).Draw(t, "transactions"),
 		Concurrency:  rapid.SampledFrom([]int{1, 3, 8}).Draw(t, "concurrency"),
 		Limit:        rapid.SampledFrom([]int{1, 20, 10000}).Draw(t, "limit"),
@@ -56,6 +58,7 @@ func drawPlan(t *rapid.T) plan {
 		LostAck:      percent.Draw(t, "lost ack"),
 		Later:        percent.Draw(t, "later"),
 		Hang:         rapid.Bool().Draw(t, "hang"),
+		Recall:       rapid.Bool().Draw(t, "recall"),
 	}
 }
 
@@ -82,7 +85,7 @@ type world struct {
 	plan   plan
 	store  *memstore.Store
 	broker *membroker.Broker
-	away   atomic.Bool
+	away   atomic.Pointer[string] // the topic whose destination is away, * for all
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -114,8 +117,12 @@ type process struct {
 }
 
 func newWorld(t *testing.T, p plan) *world {
+	broker := membroker.New()
+	for i := range p.Destinations { // they all lead to one queue, which shows the order
+		broker.Subscribe(fmt.Sprint("orders.", i), "orders")
+	}
 	return &world{
-		t: t, plan: p, store: memstore.New(memstore.Options{Shards: p.Shards}), broker: membroker.New(),
+		t: t, plan: p, store: memstore.New(memstore.Options{Shards: p.Shards}), broker: broker,
 		random: rand.New(rand.NewPCG(p.Seed, 1)), next: make(map[string]int), fates: make(map[string]*fate),
 	}
 }
@@ -127,6 +134,8 @@ func (w *world) draw(n int) int {
 }
 
 func (w *world) chance(percent int) bool { return w.draw(100) < percent }
+
+func (w *world) topic() string { return fmt.Sprint("orders.", w.draw(w.plan.Destinations)) }
 
 func (w *world) sleep(max time.Duration) { time.Sleep(time.Duration(w.draw(int(max)))) }
 
@@ -166,9 +175,13 @@ func (w *world) run() []string {
 	busy.Go(func() {
 		for range w.plan.Outages {
 			w.sleep(2 * time.Second)
-			w.away.Store(true)
+			what := w.topic()
+			if w.chance(50) {
+				what = "*"
+			}
+			w.away.Store(&what)
 			w.sleep(30 * time.Second)
-			w.away.Store(false)
+			w.away.Store(nil)
 		}
 	})
 	busy.Go(func() {
@@ -209,7 +222,7 @@ func (w *world) storeAway(err error) {
 func (w *world) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := &process{store: &faultyStore{Store: w.store}}
+	p := &process{store: &faultyStore{Store: w.store, recalls: w.plan.Recall}}
 	w.born++
 	publisher := &membroker.Publisher{Broker: w.broker, Before: w.before, After: w.after}
 	store := relay.Store(p.store)
@@ -219,7 +232,7 @@ func (w *world) begin() {
 	p.relay, p.stop = start(w.t, relay.Config{
 		Store: store, Owner: fmt.Sprint("relay-", w.born), Limits: relay.Limits{InFlightMessages: w.plan.Limit},
 		Routes: []relay.Route{{
-			Name: "r", Topics: []string{"orders"}, Publisher: mortal{publisher, &p.dead}, Concurrency: w.plan.Concurrency,
+			Name: "r", Topics: []string{"orders.*"}, Publisher: mortal{publisher, &p.dead}, Concurrency: w.plan.Concurrency,
 			Retry: relay.RetryPolicy{MaxAttempts: 10},
 		}},
 	})
@@ -271,7 +284,7 @@ func (w *world) write() {
 		id := fmt.Sprint(key, "/", f.number)
 		w.fates[id] = f
 		w.mu.Unlock()
-		m := outbox.Message{Topic: "orders", Key: key, Payload: []byte(id)}
+		m := outbox.Message{Topic: w.topic(), Key: key, Payload: []byte(id)}
 		if f.scheduled {
 			m.NotBefore = time.Now().Add(time.Duration(w.draw(int(5 * time.Second))))
 		}
@@ -297,7 +310,7 @@ func (w *world) write() {
 
 func (w *world) before(ctx context.Context, m outbox.Message) error {
 	w.sleep(2 * time.Millisecond)
-	if w.away.Load() {
+	if away := w.away.Load(); away != nil && (*away == "*" || *away == m.Topic) {
 		if w.plan.Hang {
 			<-ctx.Done()
 			return outbox.TimedOut(ctx.Err())
