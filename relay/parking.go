@@ -29,7 +29,7 @@ const (
 	backPerSecond = 100
 	waitAtLeast   = time.Second
 	waitAtMost    = time.Minute
-	waitForAtMost = 5 * time.Minute
+	waitForAtMost = 10 * time.Minute
 )
 
 // parking is the route's account of what is parked for destinations.
