@@ -31,6 +31,10 @@ func (a Action) Takes() []outbox.State { return takes[a].all }
 // narrows them down.
 var ErrTooWide = errors.New("neither messages nor a filter are named: that would be every message of every route")
 
+// ErrWrongState means that an action is not for messages of a state that a
+// Request names.
+var ErrWrongState = errors.New("wrong state")
+
 // Request asks for an action.
 type Request struct {
 	Action Action
@@ -113,7 +117,7 @@ func (a *Admin) narrow(ctx context.Context, r *Request, all, usual []outbox.Stat
 	}
 	for _, s := range f.States {
 		if !slices.Contains(all, s) {
-			return fmt.Errorf("%s is not for messages that are %s: it takes those that are %s", r.Action, s, join(all))
+			return fmt.Errorf("%w: %s is not for messages that are %s: it takes those that are %s", ErrWrongState, r.Action, s, join(all))
 		}
 	}
 	layout, err := a.store.Layout(ctx)

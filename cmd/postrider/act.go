@@ -169,7 +169,7 @@ func (a *actTable) each(m admin.Touched) {
 	}
 	if a.t == nil {
 		a.t = newTable(a.w)
-		a.t.row("PLACE", "ROUTE", "STATE", "AGE", "TOPIC", "KEY", "TYPE", "ATTEMPTS", "ID", "ERROR", "")
+		a.t.row("PLACE", "ROUTE", "STATE", "AGE", "TOPIC", "KEY", "TYPE", "ATTEMPTS", "ID", "ERROR", "REMARK")
 	}
 	cells := messageCells(&m.Item, a.layout)
 	if m.Left != "" {
@@ -217,7 +217,7 @@ func (a *actJSON) each(m admin.Touched) {
 	}
 	text, err := json.Marshal(m)
 	if err == nil && a.err == nil {
-		_, a.err = io.WriteString(a.w, start+string(text))
+		_, a.err = io.WriteString(a.w, start+safeJSON(text))
 	}
 	a.err = errors.Join(a.err, err)
 }

@@ -41,11 +41,14 @@ type process struct {
 	Exit func(code int)
 }
 
-// isTerminal takes every device for a terminal. From /dev/null, which is one, no
-// answer comes, which counts as no.
+// isTerminal takes every device for a terminal but the one that has no answers.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	none, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, none)
 }
 
 // failure is an error with an exit code and, for people, what to do next.

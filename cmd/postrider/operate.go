@@ -106,6 +106,8 @@ func adminError(c *config.Config, err error) error {
 		return usage(err, "postrider route list shows them")
 	case errors.Is(err, admin.ErrTooWide):
 		return usage(err, "name ids, or narrow it down with --route, --topic, --key, --type, --since or --until")
+	case errors.Is(err, admin.ErrWrongState):
+		return usage(err, "")
 	case errors.Is(err, admin.ErrNotFound):
 		return &failure{code: exitFinding, err: err, next: "postrider list shows what there is"}
 	case errors.Is(err, admin.ErrServed):
