@@ -118,7 +118,11 @@ func (m *model) over(s *state, l *lease, fence uint8) bool {
 
 // swapRelays puts relays, which are all alike, into an order.
 func (m *model) swapRelays(s *state) {
-	if m.Relays < 2 || m.plain || maphash.Comparable(seeds[0], s.relays[0]) <= maphash.Comparable(seeds[0], s.relays[1]) {
+	if m.Relays < 2 || m.plain {
+		return
+	}
+	a, b := maphash.Comparable(seeds[0], s.relays[0]), maphash.Comparable(seeds[0], s.relays[1])
+	if a < b || a == b && s.cursor.token < 2 {
 		return
 	}
 	s.relays[0], s.relays[1] = s.relays[1], s.relays[0]

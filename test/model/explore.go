@@ -19,6 +19,9 @@ type Result struct {
 // stuck is broken where some state has no way to a good end.
 const stuck = "there is no way left to an end at which every message is settled"
 
+// lost is in a trace that could not be told.
+const lost = "(from here on the way cannot be found again)\n"
+
 // explorer walks through all states of one instance, breadth first.
 type explorer struct {
 	m      *model
@@ -31,17 +34,16 @@ type explorer struct {
 }
 
 // Explore walks through every state that the instance can be in and checks every
-// promise in each. It panics when there are more than limit states.
-func Explore(instance Instance, limit int) Result {
+// promise in each; ok is false when there are more than limit states.
+func Explore(instance Instance, limit int) (r Result, ok bool) {
 	return explore(newModel(instance), limit)
 }
 
-func explore(m *model, limit int) Result {
+func explore(m *model, limit int) (r Result, ok bool) {
 	x := &explorer{m: m, ids: map[hash]uint32{}}
 	start := m.start()
 	level := []state{start}
 	x.enter(&level[0], 0)
-	r := Result{}
 	for ; len(level) > 0; r.Depth++ {
 		var following []state
 		for i := range level {
@@ -64,18 +66,18 @@ func explore(m *model, limit int) Result {
 			}
 			m.steps(&level[i])
 			if broken != "" {
-				return x.fill(r, broken, x.next[len(x.next)-1])
+				return x.fill(r, broken, x.next[len(x.next)-1]), true
 			}
 		}
 		if len(x.hashes) > limit {
-			panic(fmt.Sprintf("more than %d states", limit))
+			return x.fill(r, "", 0), false
 		}
 		level = following
 	}
 	if id, ok := x.stuck(); ok {
-		return x.fill(r, stuck, id)
+		return x.fill(r, stuck, id), true
 	}
-	return x.fill(r, "", 0)
+	return x.fill(r, "", 0), true
 }
 
 // enter makes the state canonical, checks it, and returns its number.
@@ -183,7 +185,7 @@ func (x *explorer) trace(to uint32) string {
 		}
 		x.m.steps(&at)
 		if !found {
-			return text.String() + "(the way cannot be found again)\n"
+			return text.String() + lost
 		}
 		fmt.Fprintf(&text, "%3d. %s\n", len(way)-i, did.text(x.m, &then))
 		if now := x.m.describe(&then); now != before {

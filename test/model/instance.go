@@ -4,7 +4,7 @@ package model
 // there may be. The zero value of a bound is none of it.
 type Instance struct {
 	Writers []Writer
-	Relays  int // 1 or 2
+	Relays  int // 1 or 2; 0: 1
 
 	PageSize    int // rows that one statement reads at most; 0: 8
 	InlineGaps  int // missing numbers that are looked for in every read

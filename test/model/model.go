@@ -12,6 +12,9 @@ func newModel(i Instance) *model {
 	if i.PageSize == 0 {
 		i.PageSize = maxNumbers
 	}
+	if i.Relays == 0 {
+		i.Relays = 1
+	}
 	if i.MaxPromoted == 0 {
 		i.MaxPromoted = 1
 	}
