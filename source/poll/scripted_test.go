@@ -31,6 +31,8 @@ func TestScripts(t *testing.T) {
 			replace(`nextval(CASE WHEN pg_current_xact_id() IS NOT NULL THEN 'postrider.log_0_seq'::regclass END)`, `nextval('postrider.log_0_seq')`)},
 		{"a writer that the snapshot does not list", unlistedWriter,
 			replace(`pg_current_snapshot()::text`, `regexp_replace(pg_current_snapshot()::text, ':\d+:', ':9223372036854775807:')`)},
+		{"a transaction that commits in the middle of a pass", commitDuringPass,
+			replace(`expires, xid FROM`, `expires, '0'::xid8 FROM`)},
 		{"a settle that waits for a takeover", settleDuringTakeover, func(sql string) string {
 			if strings.HasPrefix(sql, "SELECT 1 / count(*)") {
 				return "SELECT 1 WHERE $1::text <> '' AND $2::int >= 0 AND $3::uuid IS NOT NULL"
@@ -68,7 +70,7 @@ func (w *world) acquire() relay.Lease {
 }
 
 func (w *world) tryAcquire() (relay.Lease, error) {
-	store, err := poll.New(poll.Config{Pool: rewriting{w.pool, w.rewrite}, InlineGaps: w.inline})
+	store, err := poll.New(poll.Config{Pool: rewriting{w.pool, w.rewrite}, InlineGaps: w.inline, PageSize: w.page})
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +226,51 @@ func unlistedWriter(w *world) error {
 	w.commit(tx)
 	_, err = w.receive(lease, 1, 3*time.Second)
 	return err
+}
+
+// A transaction has numbers that a pass looks for in two statements, and commits
+// between them: what the second one finds has to wait for what the first one
+// was too early for. Without the transaction's id nothing tells.
+func commitDuringPass(w *world) error {
+	w.inline, w.page = 1, 1
+	tx := w.begin()
+	for _, payload := range []string{"first", "second"} {
+		w.enqueue(tx, "k", payload)
+		w.enqueue(w.pool, "", "between") // so that the numbers do not follow each other
+	}
+	lease := w.acquire()
+	if _, err := w.receive(lease, 2, 5*time.Second); err != nil {
+		w.tb.Fatal(err)
+	}
+	w.look(lease)
+
+	// The relay restarts, and looks for all missing numbers first.
+	mistake := w.rewrite
+	statements := 0
+	w.rewrite = func(sql string) string {
+		if strings.Contains(sql, `'0'::xid8`) { // a statement of a pass
+			if statements++; statements == 2 {
+				w.commit(tx)
+			}
+		}
+		if mistake == nil {
+			return sql
+		}
+		return mistake(sql)
+	}
+	got, err := w.receive(w.acquire(), 2, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	if statements < 2 {
+		w.tb.Fatalf("%d statements looked for missing numbers: not what this is about", statements)
+	}
+	for i, want := range []string{"first", "second"} {
+		if payload := string(got[i].Message.Payload); payload != want {
+			return fmt.Errorf("message %d of the key is %q", i+1, payload)
+		}
+	}
+	return nil
 }
 
 // A relay settles while another one takes its shard over: the settle waits for

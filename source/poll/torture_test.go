@@ -47,6 +47,7 @@ type world struct {
 	url     string
 	pool    *pgxpool.Pool
 	inline  int  // poll.Config.InlineGaps
+	page    int  // poll.Config.PageSize
 	kills   bool // the reader is killed now and then
 	hostile bool // somebody holds a transaction id elsewhere in the cluster
 	rewrite func(sql string) string
