@@ -81,13 +81,15 @@ func sharingTests[Tx any]() []storeTest[Tx] {
 			r.roster(r.h.Store, "alive").is("alive", "dead")
 			r.roster(r.h.Store, "dead").is("alive", "dead")
 		}},
-		{name: "who goes on looking stays", run: func(r *storeRig[Tx]) {
+		{name: "who goes on looking stays, and keeps its place", run: func(r *storeRig[Tx]) {
 			const short = 600 * time.Millisecond
 			other := r.second()
 			r.look(r.h.Store, relay.Member{Owner: "one"}, short)
 			last := time.Now()
+			r.tick()
 			for end := last.Add(2 * short); last.Before(end); {
-				if r.roster(other, "two").has("one") {
+				if roster := r.roster(other, "two"); roster.has("one") {
+					roster.is("one", "two")
 					before := time.Now()
 					r.look(r.h.Store, relay.Member{Owner: "one"}, short)
 					last = before
