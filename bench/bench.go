@@ -126,13 +126,18 @@ func load() string {
 	return first
 }
 
-// commit of this project, if it runs in a clone.
+// commit of this project, if it runs in a clone. The file that the results go to
+// is no change.
 func commit() string {
-	text, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	text, err := exec.Command("git", "describe", "--always").Output()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(text))
+	name := strings.TrimSpace(string(text))
+	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/bench/RESULTS.md").Output(); err != nil || len(changed) > 0 {
+		name += " with changes"
+	}
+	return name
 }
 
 // versions are those of the contenders' libraries and of the driver.

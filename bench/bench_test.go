@@ -48,7 +48,7 @@ func TestEveryContenderDrainsAll(t *testing.T) {
 		t.Fatalf("%d rows, want a header and %d contenders: %v", len(rows), len(contender.Entries), tables)
 	}
 	for i, e := range contender.Entries {
-		if row := rows[i+1]; row[0] != e.Name || row[6] != "300" {
+		if row := rows[i+1]; row[0] != e.Name || row[7] != "300" {
 			t.Errorf("row %d is %v, want %s with 300 messages", i+1, row, e.Name)
 		}
 	}

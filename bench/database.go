@@ -69,10 +69,10 @@ func (b *bench) more(ctx context.Context, d *database, e contender.Entry, first,
 	return b.settle(ctx, d)
 }
 
-// tablesSQL lists the tables that are not the server's own.
+// tablesSQL lists the contender's tables.
 const tablesSQL = `SELECT coalesce(string_agg(c.oid::regclass::text, ', '), '') FROM pg_class AS c
 	JOIN pg_namespace AS n ON n.oid = c.relnamespace
-	WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'`
+	WHERE c.relkind = 'r' AND c.relname <> 'bench_source' AND c.relpersistence <> 't' AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'`
 
 // settle lets the server do now what it would do during a run.
 func (b *bench) settle(ctx context.Context, d *database) error {

@@ -14,6 +14,7 @@ type figures struct {
 	ratio  spread // to what they are compared with, in the same round
 	server spread // microseconds of the server's processor time for each message
 	client spread // microseconds of the contender's
+	first  spread // milliseconds until the first message
 	peak   spread // MiB resident at most
 	count  spread // messages published
 }
@@ -22,6 +23,7 @@ func (f *figures) add(r ran) {
 	f.rate = append(f.rate, r.rate())
 	f.server = append(f.server, r.perMessage(r.server))
 	f.client = append(f.client, r.perMessage(r.client()))
+	f.first = append(f.first, r.first().Seconds()*1000)
 	f.peak = append(f.peak, r.peak())
 	f.count = append(f.count, float64(r.count))
 }
@@ -54,14 +56,14 @@ func (b *bench) slowSection(ctx context.Context) error {
 
 func (b *bench) drainTable(ctx context.Context, title, note string, entries []contender.Entry, delay time.Duration) error {
 	t := &table{title: title, note: note,
-		header: []string{"contender", "messages/s", "× SELECT", "PostgreSQL µs/message", "client µs/message", "peak MiB", "messages", "remark"}}
+		header: []string{"contender", "messages/s", "× SELECT", "PostgreSQL µs/message", "client µs/message", "first after ms", "peak MiB", "messages", "remark"}}
 	got, err := b.drainRounds(ctx, entries, delay)
 	if err != nil {
 		return err
 	}
 	for i, e := range entries {
 		f := got[i]
-		t.add(e.Name, f.rate.rate(), f.ratio.plain(2), f.server.plain(1), f.client.plain(1), f.peak.plain(0), short(f.count.median()), e.Remark)
+		t.add(e.Name, f.rate.rate(), f.ratio.plain(2), f.server.plain(1), f.client.plain(1), f.first.plain(0), f.peak.plain(0), short(f.count.median()), e.Remark)
 	}
 	return b.write(t)
 }

@@ -16,7 +16,7 @@ var held = []string{"none", "in the same database", "in another database"}
 // heldSection: whether a transaction that stays open from before the messages
 // were written until after they are published holds them up.
 func (b *bench) heldSection(ctx context.Context) error {
-	entries, err := b.named("postrider", "watermill_1000", "watermill_queue_1000", "skip_locked_2000")
+	entries, err := b.named("postrider", "watermill_1000", "skip_locked_2000")
 	if err != nil {
 		return err
 	}

@@ -86,10 +86,10 @@ func parse(args []string) (options, error) {
 	numbers(flags, &o.connections, "connections", "1,8,32", "`numbers` of connections in section producers")
 	flags.IntVar(&o.sent, "sent", 5_000_000, "published rows in section sent")
 	flags.IntVar(&o.rate, "rate", 2000, "messages per second in section latency")
-	flags.DurationVar(&o.span, "span", 4*time.Second, "how long producers and latency are measured")
-	flags.DurationVar(&o.idle, "idle", 10*time.Second, "how long an idle contender is measured")
+	flags.DurationVar(&o.span, "span", 3*time.Second, "how long producers and latency are measured")
+	flags.DurationVar(&o.idle, "idle", 8*time.Second, "how long an idle contender is measured")
 	flags.BoolVar(&o.verify, "verify", false, "fail when not all messages come, or one overtakes another of its key where the contender promises an order")
-	flags.DurationVar(&o.limit, "limit", 6*time.Second, "after which a slow contender's run is cut off")
+	flags.DurationVar(&o.limit, "limit", 5*time.Second, "after which a slow contender's run is cut off")
 	contenders := flags.String("contenders", "", "only these contenders, by `ids` with commas between")
 	flags.Func("set", "a `name=value` of the server's settings; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")

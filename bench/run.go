@@ -102,6 +102,9 @@ func (r ran) elapsed() time.Duration {
 	return last
 }
 
+// first is how long the first message took.
+func (r ran) first() time.Duration { return r.outs[0].ToFirst }
+
 // rate is messages per second from the start of the clock on.
 func (r ran) rate() float64 { return perSecond(r.count, r.elapsed()) }
 

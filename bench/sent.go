@@ -13,7 +13,7 @@ const sentChunk = 500_000
 // sentSection: whether rows that were published long ago slow the others down.
 // Contenders that delete their rows have none.
 func (b *bench) sentSection(ctx context.Context) error {
-	entries, err := b.named("select", "postrider", "watermill_1000", "row_by_row")
+	entries, err := b.named("select", "postrider", "watermill_1000")
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ const (
 
 	fillRowByRowSQL = `INSERT INTO row_by_row (id, topic, key, type, payload, status, sent_at)
 		SELECT id, 'orders', key, 'order.created', payload::jsonb, $1, CASE WHEN $1 = 'sent' THEN now() END FROM bench_source ORDER BY n`
-	takeRowByRowSQL = `SELECT id, topic, key, type, payload->>'n' FROM row_by_row WHERE status = 'pending' ORDER BY created_at LIMIT 10 FOR UPDATE SKIP LOCKED`
+	takeRowByRowSQL = `SELECT id, topic, key, type, payload->>'n' FROM row_by_row WHERE status = 'pending' ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED`
 	sentRowByRowSQL = `UPDATE row_by_row SET status = 'sent', sent_at = now() WHERE id = $1`
 )
 
@@ -81,7 +81,7 @@ func (RowByRow) batch(ctx context.Context, db *pgxpool.Pool, sink *Sink) (n int,
 		topic, key, kind, number string
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, takeRowByRowSQL)
+		rows, err := tx.Query(ctx, takeRowByRowSQL, rowByRowBatch)
 		if err != nil {
 			return err
 		}
