@@ -27,8 +27,9 @@ func NewAdmin(db DB, schema Schema) *Admin { return &Admin{db: db, schema: schem
 const statementLimit = 30 * time.Second
 
 // A plan is not worth compiling for a statement that reads a bounded number of
-// rows, and the planner does not know that it does.
-const boundedSQL = `SELECT set_config('statement_timeout', $1, true), set_config('jit', 'off', true)`
+// rows, and the planner does not know that it does; nor that reading a table from
+// its beginning may take long to come to the first row that fits.
+const boundedSQL = `SELECT set_config('statement_timeout', $1, true), set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)`
 
 // read runs fn in a transaction that sees one state of the database.
 func (a *Admin) read(ctx context.Context, fn func(tx pgx.Tx) error) error {

@@ -34,7 +34,8 @@ const (
 
 	// The log, and what is parked and no longer in it. Numbers without an outcome
 	// are one value for the statement: compared with each row where they are
-	// stored they would be read anew each time.
+	// stored they would be read anew each time. OFFSET 0 has rows looked up one by
+	// one, since the planner does not know how few they are.
 	scanLogSQL = `WITH looked AS MATERIALIZED (SELECT seq FROM (
 				(SELECT seq FROM {log} WHERE seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5) UNION
 				(SELECT seq FROM {s}.parked WHERE route = $1 AND shard = $2 AND seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5)) AS n
@@ -51,12 +52,12 @@ const (
 				coalesce(p.attempts, 0) AS attempts, coalesce(p.error, '') AS error, p.due_at, p.changed_at,
 				coalesce(p.holds, false) AS holds, coalesce(p.replay, 0) AS replay
 			FROM {s}.cursor AS c CROSS JOIN {log} AS l LEFT JOIN LATERAL (
-				SELECT ` + parkedColumns + ` FROM {s}.parked AS p WHERE p.route = $1 AND p.shard = $2 AND p.seq = l.seq) AS p ON true
+				SELECT ` + parkedColumns + ` FROM {s}.parked AS p WHERE p.route = $1 AND p.shard = $2 AND p.seq = l.seq OFFSET 0) AS p ON true
 			WHERE c.route = $1 AND c.shard = $2 AND l.seq > $3 AND l.seq <= (SELECT max(seq) FROM looked)
 				AND (p.state IS NOT NULL OR l.seq > c.started AND {s}.takes_topic(c.topics, l.topic))
 			UNION ALL
 			SELECT ` + parkedColumns + ` FROM {s}.parked AS p WHERE p.route = $1 AND p.shard = $2 AND p.seq > $3 AND p.seq <= (SELECT max(seq) FROM looked)
-				AND NOT EXISTS (SELECT FROM {log} AS l WHERE l.seq = p.seq))` + scanResult
+				AND NOT EXISTS (SELECT FROM {log} AS l WHERE l.seq = p.seq OFFSET 0))` + scanResult
 
 	// Where messages without an outcome can be.
 	waitingFromSQL = `SELECT least(c.pos, lower(c.unsettled) - 1,

@@ -41,7 +41,7 @@ const (
 
 	countsSQL = `SELECT c.route, s.state, sum(n.count)::bigint, bool_or(n.count >= $1), min(o.created_at)
 		FROM {s}.cursor AS c CROSS JOIN unnest(ARRAY['pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded']) AS s (state)
-		CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard LIMIT $1) AS rows) AS n
+		CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT $1) AS rows) AS n
 		CROSS JOIN LATERAL (SELECT (SELECT created_at FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT 1) AS created_at) AS o
 		WHERE n.count > 0 GROUP BY c.route, s.state ORDER BY c.route COLLATE "C"`
 
