@@ -16,9 +16,10 @@
 //
 // The relay, with the names that the code has: poll for the tail, readPage, the
 // gaps in groups with a fence, passes in several statements (stepPass, endPass),
-// askLocks, Settle with the position, the unsettled numbers and the outcomes,
+// reads that are cut because the rows are large, askLocks, Settle with the position, the unsettled numbers and the outcomes,
 // Acquire and its load, Close; the gate per key, with what is parked of each;
-// the parked rows, which of them are due, and the operator's retry and discard.
+// the parked rows, whether each stands in its key's way, which of them are due,
+// and the operator's retry, release and discard, of which the relay hears later.
 // A relay can be killed, stopped, or overtaken while it still runs, with a
 // publish or a settle under way that happens later or never.
 //
@@ -30,11 +31,12 @@
 //   - A committed message that counts as sent was acknowledged by the broker.
 //   - Nothing is published that is not committed.
 //   - First deliveries of a key come in the order of enqueueing; only messages
-//     that failed under release, or were discarded, are passed.
+//     that failed under release, were released or discarded are passed.
 //   - A relay that lost its lease changes nothing.
 //   - What is recorded as sent is not published again, and a clean stop leaves
 //     nothing acknowledged that is not recorded.
-//   - No message is both parked and looked for in the log.
+//   - No message is both parked and looked for in the log, and the gate counts in
+//     a key's way what the table says.
 //   - From every state there is a way to an end at which every committed message
 //     is sent and recorded, or parked as failed (or behind one that holds its
 //     key), and no number is looked for any more. (That such an end is reached is
@@ -47,9 +49,10 @@
 // order of Receive's choices (parked messages, next page) is any. Batches: each
 // message is published by itself. Where unsettled numbers are kept, in the
 // cursor's row or in rows of their own. What is passed through: topics, contents,
-// sizes, limits, memory. Scheduled and expired messages; messages that wait
-// because their destination is away are as retrying ones. A database that goes
-// back, a standby, a sequence that was set back. A relay that was killed or has
+// sizes, limits. Scheduled, expired and replayed messages; messages that wait
+// because their destination is away are as retrying ones; attempts that are
+// recorded before a publish. What a relay remembers from one lease to its next.
+// Sharing: any relay takes a lease that is free. A database that goes back, a standby, a sequence that was set back. A relay that was killed or has
 // lost its lease takes one again only after the server has done with the settle
 // that it had sent; the other relay may do so before.
 //
@@ -72,5 +75,6 @@
 // gets a Mistake that leaves it out, and a line in the tests with the smallest
 // instance that shows it: a rule without one is a rule that may not be needed.
 // An instance that has become too large says so; make it smaller before raising
-// its limit.
+// its limit. Instances for the full size are explored with
+// POSTRIDER_TEST_SIZE=full.
 package model

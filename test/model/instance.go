@@ -18,6 +18,7 @@ type Instance struct {
 	LostAnswer int // publishes without an answer, whether they arrive or not
 	Retryable  int // publishes that are refused and to be tried again
 	Permanent  int // publishes that are refused for good
+	Cuts       int // reads that stop early, since the rows are too large
 	Retries    int // failed messages that an operator lets be tried again
 	Releases   int // failed messages whose key an operator lets go on
 	Discards   int // parked messages that an operator gives up
@@ -73,6 +74,7 @@ const (
 	lostAnswers
 	retryables
 	permanents
+	cuts
 	retries
 	releases
 	discards
@@ -80,7 +82,7 @@ const (
 )
 
 func (i *Instance) allowed(trouble int) int {
-	return [...]int{i.Rollbacks, i.Crashes, i.Stops, i.RunsOut, i.LostAnswer, i.Retryable, i.Permanent, i.Retries, i.Releases, i.Discards}[trouble]
+	return [...]int{i.Rollbacks, i.Crashes, i.Stops, i.RunsOut, i.LostAnswer, i.Retryable, i.Permanent, i.Cuts, i.Retries, i.Releases, i.Discards}[trouble]
 }
 
 // Mistake is one rule of the protocol that is left out.
@@ -105,6 +107,7 @@ const (
 	PassHandsOutAll     Mistake = "a pass hands out what committed after its first statement"
 	PassSeenLast        Mistake = "what a pass looked for counts as looked for at its last snapshot"
 	LateAfterFresh      Mistake = "late rows are handed out after the page's"
+	CutIsProbed         Mistake = "a read that stopped early counts as having looked for everything"
 	LocksDecide         Mistake = "a missing number is given up on the locks' word without one more look"
 	LocksForgetPrepared Mistake = "the locks of writers that are still open are not seen"
 
@@ -144,7 +147,7 @@ const (
 var Mistakes = []Mistake{
 	NumberBeforeID, NeverCalled, GapsForgotten, NoFence, FenceTooEarly,
 	OnlyXip, OlderSnapshot, PageBeforePass, PageGapsInPass, PassHandsOutAll,
-	PassSeenLast, LateAfterFresh, LocksDecide, LocksForgetPrepared, SettleWithoutToken,
+	PassSeenLast, LateAfterFresh, CutIsProbed, LocksDecide, LocksForgetPrepared, SettleWithoutToken,
 	FenceBySubquery, LoadBeforeUpdate, BarePosition, HeldForgotten, TakesHeldLease,
 	DeadlineUnchecked, DeadlineFromAnswer, StopForgets, SentWhenAsked, UnansweredIsSent,
 	LoadedIsProbed, UnsettledWhenBlocked, ClosedNotLoaded, FollowerTooEarly, FollowersDoNotWait,

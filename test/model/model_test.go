@@ -22,6 +22,8 @@ var instances = []struct {
 	{"a transaction that stays open", false, Instance{Writers: []Writer{{Stays: true}, one(1), one(1)}, InlineGaps: everywhere, Quick: true, Rollbacks: 1}},
 	{"a writer that stays open", false, Instance{Writers: []Writer{{Rows: []Row{{0, false}}, Stays: true}, one(1), one(1)}, InlineGaps: everywhere, Quick: true}},
 
+	{"large rows", false, Instance{Writers: []Writer{one(1, 1), one(1)}, InlineGaps: everywhere, Quick: true, Cuts: 2, Rollbacks: 1}},
+	{"large rows in passes", false, Instance{Writers: []Writer{one(1, 1), one(1)}, PageSize: 2, Quick: true, Cuts: 1, Rollbacks: 1}},
 	{"passes", false, Instance{Writers: []Writer{one(1, 1), one(1)}, PageSize: 1, Quick: true, Rollbacks: 1, Crashes: 1}},
 	{"passes and pages", true, Instance{Writers: []Writer{one(1, 1), one(0), one(1)}, PageSize: 2, Quick: true, Rollbacks: 1}},
 	{"passes beside a transaction that stays open", true, Instance{Writers: []Writer{{Stays: true}, one(1, 1), one(1)}, PageSize: 1, Quick: true, Rollbacks: 1, Crashes: 1}},

@@ -29,6 +29,7 @@ var planted = []struct {
 	{PassHandsOutAll, Instance{Writers: []Writer{one(1, 1), one(0)}, PageSize: 1, Crashes: 1, Quick: true}},
 	{PassSeenLast, Instance{Writers: []Writer{one(0, 0), one(0)}, PageSize: 1, Quick: true}},
 	{LateAfterFresh, Instance{Writers: []Writer{one(1), one(1), one(0)}, InlineGaps: everywhere, Quick: true}},
+	{CutIsProbed, Instance{Writers: []Writer{one(0, 0)}, InlineGaps: everywhere, Cuts: 1, Quick: true}},
 	{LocksDecide, Instance{Writers: []Writer{one(0)}, InlineGaps: everywhere, Quick: true}},
 	{LocksForgetPrepared, Instance{Writers: []Writer{one(0)}, InlineGaps: everywhere, Quick: true}},
 

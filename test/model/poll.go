@@ -103,7 +103,9 @@ func (m *model) receiveSteps(s *state, i int) {
 	if l.pass.on || l.unprobed() {
 		n := *s
 		m.stepPass(&n, i)
+		cut := n
 		m.statement(&n, i, actStepPass, ours)
+		m.cutSteps(&cut, i, ours)
 		return
 	}
 	if rows := m.dueRows(s, l); (rows != 0 || !ours) && !m.givesBack(&l.settle) {
@@ -119,7 +121,9 @@ func (m *model) receiveSteps(s *state, i int) {
 	if l.pos < l.tail || l.ngroups > 0 {
 		n := *s
 		m.readPage(&n, i)
+		cut := n
 		m.statement(&n, i, actReadPage, ours)
+		m.cutSteps(&cut, i, ours)
 	}
 	if tail := m.tail(s); tail != l.tail {
 		n := *s
@@ -154,6 +158,17 @@ func (m *model) readPage(s *state, i int) {
 		found |= there & l.gaps()
 	}
 	l.call = call{kind: page, found: found, seen: s.snapshot()}
+}
+
+// cutSteps are the same read stopped after each of its rows but the last.
+func (m *model) cutSteps(s *state, i int, ours bool) {
+	found := s.relays[i].call.found
+	for k := 1; k < found.len() && ours && m.may(s, cuts); k++ {
+		n := *s
+		n.spent[cuts]++
+		n.relays[i].call.found, n.relays[i].call.cut = found.lowest(k), true
+		m.emit(step{act: actCut, who: uint8(i), number: n.relays[i].call.found.lastOf()}, &n)
+	}
 }
 
 func (m *model) inline(l *lease) bool { return l.gaps().len() <= m.InlineGaps }
@@ -225,12 +240,16 @@ func (m *model) answerPage(s *state, i int, c call) {
 	}
 	if inline {
 		l.found(late)
+		if c.cut && fresh == 0 && !m.is(CutIsProbed) {
+			m.handOut(s, i, late, c)
+			return // not all of them were looked for
+		}
 		m.probed(l, c.seen)
 		if !m.is(LateAfterFresh) {
 			m.handOut(s, i, late, c)
 		}
 	}
-	full := fresh.len() == m.PageSize
+	full := c.cut || fresh.len() == m.PageSize
 	if !inline && m.worthProbing(l, decides) {
 		if m.is(PageGapsInPass) {
 			end := l.end(fresh, full)
@@ -256,9 +275,12 @@ func (m *model) answerPass(s *state, i int, c call) {
 		p.first = c.seen
 	}
 	numbers, limit := m.nextOfPass(p.left)
-	if c.found.len() == limit { // the range goes on
+	switch {
+	case c.cut:
+		p.left &^= upTo(c.found.lastOf())
+	case c.found.len() == limit: // the range goes on
 		p.left &^= numbers & upTo(c.found.lastOf())
-	} else {
+	default:
 		p.left &^= numbers
 	}
 	rows := c.found

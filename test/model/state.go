@@ -226,6 +226,7 @@ type call struct {
 	found set
 	stale uint8 // keys with a refusal that was committed since
 	void  bool  // parked messages were given back since
+	cut   bool  // the rest was not looked for
 }
 
 type statement uint8

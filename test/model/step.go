@@ -25,6 +25,7 @@ const (
 	actPoll
 	actReadPage
 	actStepPass
+	actCut
 	actDue
 	actReceives
 	actAskLocks
@@ -69,6 +70,7 @@ var texts = [...]string{
 	actPoll:     "%r polls: the tail is %n",
 	actReadPage: "%r readPage: the statement is executed",
 	actStepPass: "%r stepPass: the statement is executed",
+	actCut:      "%r reads: the statement is executed, and its rows are too large: it stops after %n",
 	actDue:      "%r Due: the statement is executed",
 	actReceives: "%r deals with what it returned",
 	actAskLocks: "%r askLocks: nobody below the fence writes to the log",
