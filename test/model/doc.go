@@ -16,10 +16,11 @@
 //
 // The relay, with the names that the code has: poll for the tail, readPage, the
 // gaps in groups with a fence, passes in several statements (stepPass, endPass),
-// reads that are cut because the rows are large, askLocks, Settle with the position, the unsettled numbers and the outcomes,
-// Acquire and its load, Close; the gate per key, with what is parked of each;
-// the parked rows, whether each stands in its key's way, which of them are due,
-// and the operator's retry, release and discard, of which the relay hears later.
+// reads that are cut because the rows are large, askLocks, Settle with the
+// position, the unsettled numbers and the outcomes, Acquire and its load, Close;
+// the gate per key, with what is parked of each; the parked rows, whether each
+// stands in its key's way, which of them are due, and the operator's retry,
+// release and discard, of which the relay hears later.
 // A relay can be killed, stopped, or overtaken while it still runs, with a
 // publish or a settle under way that happens later or never.
 //
@@ -52,9 +53,10 @@
 // sizes, limits. Scheduled, expired and replayed messages; messages that wait
 // because their destination is away are as retrying ones; attempts that are
 // recorded before a publish. What a relay remembers from one lease to its next.
-// Sharing: any relay takes a lease that is free. A database that goes back, a standby, a sequence that was set back. A relay that was killed or has
-// lost its lease takes one again only after the server has done with the settle
-// that it had sent; the other relay may do so before.
+// Sharing: any relay takes a lease that is free. A database that goes back, a
+// standby, a sequence that was set back. A relay that was killed or has lost its
+// lease takes one again only after the server has done with the settle that it
+// had sent; the other relay may do so before.
 //
 // Steps that nobody else can tell from one are one step: computing what to settle
 // and updating the cursor's row; a takeover and its load, unless the instance is
@@ -68,8 +70,9 @@
 //
 // # How to change it
 //
-// One file is one package of the product: poll.go is source/poll, settle.go is
-// store/pgstore, session.go is relay, postgres.go the server. Change the function
+// One file is one package of the product, or part of it: poll.go is source/poll,
+// lease.go and parked.go are store/pgstore, session.go is relay, postgres.go the
+// server. Change the function
 // that has the name of the one in the code; put what it keeps into state; say in
 // canonical.go when it cannot matter any more, or the states multiply. Every rule
 // gets a Mistake that leaves it out, and a line in the tests with the smallest
