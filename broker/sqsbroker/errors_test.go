@@ -233,7 +233,9 @@ func TestErrorsOfTransport(t *testing.T) {
 		{"answer that is none", clientFor(garbage.URL), background, unavailable},
 		{"no such host", clientFor("http://sqs.example", dialling(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return nil, &net.DNSError{Err: "no such host", Name: "sqs.example", IsNotFound: true}
-		})), background, unavailable},
+		})), background, refused},
+		{"a region that is none", clientFor(hanging.URL, func(o *sqs.Options) { o.Region = "eu west" }), background, refused},
+		{"no region", clientFor(hanging.URL, func(o *sqs.Options) { o.Region, o.BaseEndpoint = "", nil }), background, refused},
 		{"name server away", clientFor("http://sqs.example", dialling((&net.Dialer{Resolver: ask}).DialContext)), background, unavailable},
 		{"name server slow", clientFor("http://sqs.example", dialling(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return nil, &net.DNSError{Err: "i/o timeout", Name: "sqs.example", IsTimeout: true}

@@ -51,7 +51,7 @@ func classifyTransport(err error) error {
 	if _, ok := errors.AsType[*v4.SigningError](err); ok {
 		return outbox.Refused(err)
 	}
-	if isCredentials(err) || isCertificate(err) {
+	if isCredentials(err) || isCertificate(err) || isNoSuchHost(err) || isNoEndpoint(err) {
 		return outbox.Refused(err)
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !isLookUp(err) {
@@ -75,6 +75,19 @@ func isCertificate(err error) bool {
 	_, name := errors.AsType[x509.HostnameError](err)
 	_, bad := errors.AsType[x509.CertificateInvalidError](err)
 	return authority || name || bad
+}
+
+// isNoSuchHost: a name server says that there is no such name. The region or the
+// endpoint is written wrong, most likely, and waiting does not mend that.
+func isNoSuchHost(err error) bool {
+	lookUp, ok := errors.AsType[*net.DNSError](err)
+	return ok && lookUp.IsNotFound && !lookUp.IsTimeout && !lookUp.IsTemporary
+}
+
+// isNoEndpoint: the SDK makes no address of the region. It says so in words only.
+func isNoEndpoint(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "failed to bind endpoint params") || strings.Contains(text, "failed to resolve service endpoint")
 }
 
 // isLookUp: a name server that does not answer says nothing about the message.
