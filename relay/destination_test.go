@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,10 +100,13 @@ func TestOneDestinationAmongTen(t *testing.T) {
 }
 
 // rateOfNine is how much nine destinations get in so many seconds while the
-// tenth has a fault.
+// tenth has a fault. With messages coming in none of theirs may be late.
 func rateOfNine(t *testing.T, seconds int, fault fault, backlog bool, key func(int, int) string) int {
 	store, broker := memstore.New(memstore.Options{}), membroker.New()
-	var got atomic.Int64
+	var mu sync.Mutex
+	var enqueued []time.Time
+	var late time.Duration
+	got := 0
 	route := queues(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, m outbox.Message) error {
 		if m.Topic == "q7" {
 			time.Sleep(10 * time.Millisecond)
@@ -111,7 +115,12 @@ func rateOfNine(t *testing.T, seconds int, fault fault, backlog bool, key func(i
 		if backlog {
 			time.Sleep(10 * time.Millisecond)
 		}
-		got.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		got++
+		if i, _ := strconv.Atoi(string(m.Payload)); !backlog {
+			late = max(late, time.Since(enqueued[i]))
+		}
 		return nil
 	}})
 	route.Concurrency = 2
@@ -125,16 +134,21 @@ func rateOfNine(t *testing.T, seconds int, fault fault, backlog bool, key func(i
 		time.Sleep(time.Duration(seconds) * time.Second)
 	} else {
 		for i := range seconds * 100 {
+			mu.Lock()
+			enqueued = append(enqueued, time.Now())
+			mu.Unlock()
 			fillOne(t, store, 10, i, key)
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	n := int(got.Load())
 	if s := r.Stats().Routes[0]; s.InFlight > 4*room || s.Retried+s.Failed > 0 {
 		t.Errorf("stats %+v", s)
 	}
 	_ = stop() // the hanging ones may have arrived
-	return n
+	if late > time.Second {
+		t.Errorf("a message of another destination was %v late", late)
+	}
+	return got
 }
 
 // A destination that was away gets everything once it is back: each message
