@@ -161,9 +161,10 @@ func (d *destination) oldest() time.Time {
 }
 
 // isLarge reports whether what is in hand because of the destination takes an
-// eighth of the room.
+// eighth of the room, or half of an equal part of it.
 func (d *destination) isLarge() bool {
-	most := d.r.budget.maxMessages / 8
+	part := max(8, 2*len(d.r.destinations))
+	most := max(d.r.budget.maxMessages/part, 1)
 	n := d.waiting + d.alone + d.tied(most)
 	for _, o := range d.outlets {
 		for _, q := range []*queue{&o.ready, &o.solo} {
@@ -175,7 +176,7 @@ func (d *destination) isLarge() bool {
 			}
 		}
 	}
-	return n >= most || d.waitingBytes >= d.r.budget.maxBytes/8
+	return n >= most || d.waitingBytes >= d.r.budget.maxBytes/int64(part)
 }
 
 // tied is how many messages are being published and wait behind those, counted
