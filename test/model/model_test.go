@@ -52,6 +52,7 @@ var instances = []struct {
 
 // In no order of events is a promise broken.
 func TestNoOrderOfEventsBreaksAPromise(t *testing.T) {
+	t.Parallel()
 	states := 0
 	for _, i := range instances {
 		if i.full && !testsize.Full() {

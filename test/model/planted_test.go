@@ -66,6 +66,7 @@ var planted = []struct {
 // Every rule of the protocol is needed: without it there is an order of events
 // that breaks a promise, and none with it.
 func TestEveryMistakeIsFound(t *testing.T) {
+	t.Parallel()
 	right := map[string]Result{} // by instance
 	states := 0
 	for _, p := range planted {
@@ -117,6 +118,7 @@ func TestEveryMistakeIsPlanted(t *testing.T) {
 // What the explorer takes for one state, and the orders that it leaves out, make
 // no difference to what it finds.
 func TestShortCutsHideNothing(t *testing.T) {
+	t.Parallel()
 	right := map[string]bool{} // instances that are done
 	compared := 0
 	for _, p := range planted {
