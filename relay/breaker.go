@@ -95,7 +95,7 @@ func (d *destination) takeProbe(now time.Time) *batch {
 	if b.probing || now.Before(b.probeAt) {
 		return nil
 	}
-	if d.name != "" && d.r.probing >= mostCalls/4 {
+	if d.name != "" && d.r.probing >= d.r.crew()/4 {
 		b.schedule(now, d.wake)
 		return nil
 	}

@@ -111,8 +111,8 @@ type Route struct {
 	// route. 0: unlimited.
 	Rate float64
 	// Concurrency is how many Publish calls run at the same time, for each of
-	// the destinations that the publisher tells apart. Default
-	// DefaultConcurrency.
+	// the destinations that the publisher tells apart; over all of those at most
+	// 256, or eight times as many if that is more. Default DefaultConcurrency.
 	Concurrency int
 	// PublishTimeout bounds one Publish call; must be shorter than the lease.
 	// Default: half of the lease.

@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// mostCalls is how many Publish calls a route with several destinations
-	// makes at a time, over all of them.
+	// makes at a time, over all of them; more if Concurrency asks for it.
 	mostCalls = 256
 	// mostKnown is how many destinations a route remembers of which it has
 	// nothing in hand.
@@ -119,7 +119,7 @@ func (d *destination) callLimit() int {
 	if d.name == "" {
 		return d.r.Concurrency
 	}
-	return min(d.r.Concurrency, max(1, (mostCalls-d.r.calls)/4))
+	return min(d.r.Concurrency, max(1, (d.r.crew()-d.r.calls)/4))
 }
 
 // soloLimit: one by one goes what may hang, with half of the calls at most.

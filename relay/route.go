@@ -151,7 +151,7 @@ func (r *route) crew() int {
 	if r.resolver == nil {
 		return r.Concurrency
 	}
-	return max(r.Concurrency, mostCalls)
+	return max(8*r.Concurrency, mostCalls)
 }
 
 // batch is what one Publish call gets. All its messages are of one session and
