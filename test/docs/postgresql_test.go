@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -28,8 +29,8 @@ func TestDocumentedRightsSuffice(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Roles are the whole server's: the test's own have the database's name.
-	app, relayRole := database+"_app", database+"_relay"
-	for _, role := range []string{app, relayRole} {
+	app, relayRole, operator := database+"_app", database+"_relay", database+"_operator"
+	for _, role := range []string{app, relayRole, operator} {
 		exec(t, owner, `CREATE ROLE `+role)
 		t.Cleanup(func() {
 			exec(t, owner, `DROP OWNED BY `+role)
@@ -37,7 +38,7 @@ func TestDocumentedRightsSuffice(t *testing.T) {
 		})
 	}
 	for _, sql := range blocksOf(t, "../../docs/postgresql.md", "sql") {
-		sql = strings.NewReplacer("TO app;", "TO "+app+";", "TO relay;", "TO "+relayRole+";").Replace(sql)
+		sql = strings.NewReplacer("TO app;", "TO "+app+";", "TO relay;", "TO "+relayRole+";", "TO operator;", "TO "+operator+";").Replace(sql)
 		exec(t, owner, sql)
 	}
 
@@ -106,5 +107,45 @@ func TestDocumentedRightsSuffice(t *testing.T) {
 	}
 	if received != 2 {
 		t.Errorf("%d messages received, want 2", received)
+	}
+	operate(t, as(operator))
+}
+
+// operate does all that an operator may.
+func operate(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	a := admin.New(pgstore.NewAdmin(pool, ""))
+	if s, err := a.Status(t.Context(), admin.StatusOptions{}); err != nil || len(s.Routes) != 1 {
+		t.Errorf("an operator's status: %v, %+v", err, s)
+	}
+	route := admin.Filter{Route: "r"}
+	if page, err := a.List(t.Context(), admin.Query{Filter: route}); err != nil || len(page.Messages) != 2 {
+		t.Errorf("an operator's list: %v, %+v", err, page)
+	}
+	for _, step := range []struct {
+		action admin.Action
+		state  outbox.State
+	}{{admin.Discard, outbox.StateRetrying}, {admin.Retry, outbox.StateDiscarded}} {
+		f := admin.Filter{Route: "r", States: []outbox.State{step.state}}
+		if r, err := a.Act(t.Context(), admin.Request{Action: step.action, Filter: f, By: "anna"}); err != nil || r.Changed != 2 {
+			t.Errorf("an operator's %s: %v, %+v", step.action, err, r)
+		}
+	}
+	for _, action := range []admin.Action{admin.Release, admin.Replay} { // nothing to do is enough to need the rights
+		if _, err := pgstore.NewAdmin(pool, "").Change(t.Context(), admin.Operation{Action: action, Route: "r", Shard: 0, Seqs: []int64{1}}, &admin.Entry{}); err != nil {
+			t.Errorf("an operator's %s: %v", action, err)
+		}
+	}
+	if _, err := a.Pause(t.Context(), "r", "anna", ""); err != nil {
+		t.Errorf("an operator: %v", err)
+	}
+	if _, err := a.Resume(t.Context(), "r", "anna", ""); err != nil {
+		t.Errorf("an operator: %v", err)
+	}
+	if removed, err := a.RemoveRoute(t.Context(), "r", false, "anna", ""); err != nil || removed.Parked != 2 {
+		t.Errorf("an operator: %v, %+v", err, removed)
+	}
+	if entries, err := a.Audit(t.Context(), 0, 10); err != nil || len(entries) != 5 {
+		t.Errorf("an operator's audit: %v, %+v", err, entries)
 	}
 }
