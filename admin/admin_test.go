@@ -1,0 +1,61 @@
+package admin_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/outbox"
+)
+
+func TestFindings(t *testing.T) {
+	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
+	shards := []admin.ShardStatus{{Owner: "relay-1"}, {Owner: "relay-1"}, {Owner: "relay-2"}, {}}
+	count := func(s outbox.State, n int64, more bool) []admin.StateCount {
+		return []admin.StateCount{{State: s, Count: n, AtLeast: more}}
+	}
+	s := admin.Status{At: now, Routes: []admin.RouteStatus{
+		{Name: "well", Shards: shards, OldestPending: now.Add(-time.Second)},
+		{Name: "idle", Orphaned: true},
+		{Name: "dead", Orphaned: true, Pending: 7, OldestPending: now.Add(-50 * time.Hour)},
+		{Name: "slow", Pending: 9, Shards: shards, OldestPending: now.Add(-2 * time.Minute)},
+		{Name: "paused", Orphaned: true, Paused: true, PausedAt: now, PausedBy: "anna", Pending: 3, OldestPending: now.Add(-time.Hour)},
+		{Name: "failing", Shards: shards, Parked: count(outbox.StateFailed, 1, false), LastError: "no such queue"},
+		{Name: "trying", Shards: shards, Parked: append(count(outbox.StateRetrying, 5, true), count(outbox.StateBlocked, 2, false)...)},
+	}, Unrouted: []admin.Unrouted{{Topic: "lost", Messages: 2, Newest: now.Add(-time.Minute)}}}
+	var got []string
+	for _, f := range s.Findings(0) {
+		mark := "note"
+		if f.Bad {
+			mark = "bad"
+		}
+		got = append(got, mark+" "+string(f.Kind)+" "+f.Route+": "+f.Text)
+	}
+	want := []string{
+		"bad orphaned dead: no relay serves it; about 7 messages wait, the oldest for 2d2h",
+		"bad stuck slow: about 9 messages wait, the oldest for 2m0s, although a relay serves it: relay-1, relay-2",
+		"bad failed failing: 1 message failed; the latest error: no such queue",
+		"bad unrouted : no route takes topic lost: 2 messages lately, the newest 1m0s ago",
+		"note orphaned idle: no relay serves it; nothing waits",
+		"note paused paused: is paused since 2026-11-30T03:00:00Z by anna; about 3 messages wait, the oldest for 1h0m",
+		"note retrying trying: more than 5 messages refused, tried again by itself, with 2 messages behind; the latest error: not recorded",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if n := len(s.Findings(3 * time.Minute)); n != len(want)-1 {
+		t.Errorf("with more patience: %d findings", n)
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	if p, err := admin.ParsePlace("2/4711"); err != nil || p != (admin.Place{Shard: 2, Seq: 4711}) || p.String() != "2/4711" {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, text := range []string{"", "/", "2", "2/", "/1", "2/0", "-1/1", "2/-1", "2/1/1", "a/1", "2/9223372036854775808", "99999/1"} {
+		if p, err := admin.ParsePlace(text); err == nil {
+			t.Errorf("%q is taken for %v", text, p)
+		}
+	}
+}
