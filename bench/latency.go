@@ -143,8 +143,14 @@ func (b *bench) steadily(ctx context.Context, e contender.Entry, rate int, span 
 	if s.outs, s.server, err = c.finish(ctx); err != nil {
 		return s, err
 	}
+	return s, s.collect(commits, early)
+}
+
+// collect works out the latencies from the times of the commits, the first of
+// which is that of message early.
+func (s *steady) collect(commits []int64, early int) error {
 	if s.count = s.outs[0].Count - early; s.count != len(commits) {
-		return s, fmt.Errorf("%d messages of %d came within %v", s.count, len(commits), patience)
+		return fmt.Errorf("%d messages of %d came within %v", s.count, len(commits), patience)
 	}
 	s.rate = perSecond(len(commits), s.took)
 	for i, committed := range commits {
@@ -152,7 +158,7 @@ func (b *bench) steadily(ctx context.Context, e contender.Entry, rate int, span 
 		s.latencies = append(s.latencies, max(0, time.Duration(s.outs[0].Times[early+i]-committed).Seconds()*1000))
 	}
 	slices.Sort(s.latencies)
-	return s, nil
+	return nil
 }
 
 // patience is how long to wait for the last message.

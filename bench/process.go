@@ -73,8 +73,12 @@ func (p *process) tell(line string) error {
 func (p *process) listen(stdout io.Reader) {
 	defer close(p.done)
 	said := false
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		what, rest, _ := strings.Cut(lines.Text(), " ")
+	for lines := bufio.NewReader(stdout); ; { // a result can be a long line
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break
+		}
+		what, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch what {
 		case "ready":
 			close(p.ready)
