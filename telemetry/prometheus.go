@@ -20,7 +20,7 @@ import (
 //	postrider_received_messages_total            handed out by the store
 //	postrider_outcomes_total                     by state: sent, retrying, failed, blocked, scheduled, expired, pending
 //	postrider_unavailable_results_total          publish results that said the broker is away
-//	postrider_fenced_calls_total                 store calls refused because another relay has the lease
+//	postrider_fenced_calls_total                 stale writes refused because another relay has the lease
 //	postrider_leases_lost_total                  leases that ended with an error
 //	postrider_duplicates_possible_total          messages that may be published twice
 //	postrider_in_flight_messages, _bytes         received and not settled
@@ -54,7 +54,7 @@ var (
 	received      = describe("received_messages_total", "Messages handed out by the store.", "route")
 	outcomes      = describe("outcomes_total", "Outcomes of messages, by the state they went to.", "route", "state")
 	unavailable   = describe("unavailable_results_total", "Publish results that said the broker is away; they spend no attempt.", "route")
-	fenced        = describe("fenced_calls_total", "Store calls refused because another relay had taken the lease.", "route")
+	fenced        = describe("fenced_calls_total", "Stale writes refused because another relay had taken the lease.", "route")
 	leasesLost    = describe("leases_lost_total", "Leases that ended with an error.", "route")
 	duplicates    = describe("duplicates_possible_total", "Messages that may have been published without a record of it.", "route")
 	inFlight      = describe("in_flight_messages", "Messages received and not settled yet.", "route")
