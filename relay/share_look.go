@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -120,7 +121,12 @@ func (l *lookout) apply(roster Roster) {
 func (l *lookout) tell(route *route, quota int, paused bool, members int) {
 	before, wasPaused := route.portion.state()
 	if quota != before && l.sharer != nil {
-		route.log.Info("this relay's part of the shards has changed", "shards", l.shards, "part", quota, "before", before, "relays", members)
+		level := slog.LevelInfo
+		if before == 0 && quota == l.shards {
+			level = slog.LevelDebug // alone, as most are: no news
+		}
+		route.log.Log(context.Background(), level, "this relay's part of the shards has changed",
+			"shards", l.shards, "part", quota, "before", before, "relays", members)
 	}
 	if paused && !wasPaused {
 		route.log.Info("route paused by an operator")
