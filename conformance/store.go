@@ -70,6 +70,7 @@ func Store[Tx any](t *testing.T, factory Factory[Tx]) {
 		{"lease", leaseTests[Tx]()},
 		{"routes", routeTests[Tx]()},
 		{"reload", reloadTests[Tx]()},
+		{"deaths", deathTests[Tx]()},
 		{"model", modelTests[Tx]()},
 	} {
 		t.Run(group.name, func(t *testing.T) { runStoreTests(t, factory, group.tests) })

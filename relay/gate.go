@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"math"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -15,10 +14,7 @@ import (
 // closedKey counts the parked messages that stand in a key's way.
 type closedKey struct {
 	count int
-	// refused is the number of the message that was refused last. Up to the
-	// Receive call stale the store may have handed out what is parked behind
-	// it: that has to wait again.
-	refused, stale int64
+	again line
 	// away, if set, is the destination for which a message of the key waits.
 	away *destination
 }
@@ -57,17 +53,20 @@ func (s *session) place(it *item) {
 	d := it.delivery
 	it.counted = it.key != "" && d.Place == PlaceKept
 	it.free = d.Place == PlaceNone
+	it.dangerous = d.Again && s.deaths >= trialsAfter && d.State == outbox.StatePending
 	switch {
 	case s.takeAcknowledged(d):
 		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
 	case d.State != outbox.StatePending:
 		s.settled(it)
+	case s.deaths > 0 && d.Parked && d.Attempts >= s.r.Retry.MaxAttempts:
+		s.giveUpOn(it)
 	case it.key == "":
-		s.offer(it)
+		s.start(it)
 	case s.mustWait(it):
 		s.block(it)
 	default:
-		head := s.line(it)[it.key]
+		head := s.chains(it)[it.key]
 		if head == nil {
 			s.lead(it)
 			return
@@ -92,9 +91,9 @@ func (s *session) settled(it *item) {
 	s.record(it, o)
 }
 
-// line holds the heads of the chains that the item belongs to. Messages that
+// chains holds the heads of the chains that the item belongs to. Messages that
 // have no place in their key's order keep one among themselves.
-func (s *session) line(it *item) map[string]*item {
+func (s *session) chains(it *item) map[string]*item {
 	if it.free {
 		return s.free
 	}
@@ -104,8 +103,8 @@ func (s *session) line(it *item) map[string]*item {
 // lead makes an item the head of its key's chain, ready to be published.
 func (s *session) lead(it *item) {
 	it.gated = true
-	s.line(it)[it.key] = it
-	s.offer(it)
+	s.chains(it)[it.key] = it
+	s.start(it)
 }
 
 // advance lets the follower of a head go on.
@@ -115,7 +114,7 @@ func (s *session) advance(head *item) {
 	}
 	next := head.next
 	if next == nil {
-		delete(s.line(head), head.key)
+		delete(s.chains(head), head.key)
 		return
 	}
 	if head.last != next {
@@ -135,6 +134,7 @@ func (s *session) sent(it *item, brokerID string) {
 // refused ends an item that was not sent and whose outcome decides about its
 // followers: retrying, parked as pending, failed or expired.
 func (s *session) refused(it *item, o Outcome) {
+	seq := it.delivery.Seq
 	closes := s.record(it, o)
 	if !it.gated {
 		return
@@ -145,10 +145,20 @@ func (s *session) refused(it *item, o Outcome) {
 		s.hurry = true
 		return
 	}
+	s.blockFollowers(it, seq)
+}
+
+// blockFollowers blocks what waits behind a head, the message of that number,
+// which stands in their way.
+func (s *session) blockFollowers(it *item, after int64) {
 	delete(s.heads, it.key)
 	for f := it.next; f != nil; {
 		next := f.next
 		f.next, f.last = nil, nil
+		if f.counted {
+			s.closed[it.key].again.follows(f.delivery.Seq, after)
+			after = f.delivery.Seq
+		}
 		s.block(f)
 		f = next
 	}
@@ -167,7 +177,7 @@ func (s *session) record(it *item, o Outcome) (closes bool) {
 	case closes:
 		s.close(it, o.State)
 	case it.counted:
-		s.reopen(it.key)
+		s.reopen(it)
 	}
 	switch o.State {
 	case outbox.StateSent:
@@ -192,6 +202,10 @@ func (s *session) record(it *item, o Outcome) (closes bool) {
 	it.page.left--
 	s.outcomes = append(s.outcomes, o)
 	s.outcomeBytes += it.size
+	if it.trial != nil && !it.trial.ended {
+		it.trial.ended = true
+		s.overs = append(s.overs, it.trial)
+	}
 	return closes
 }
 
@@ -201,7 +215,7 @@ func (s *session) mustWait(it *item) bool {
 		return false
 	}
 	c := s.closed[it.key]
-	return c != nil && (!it.counted || s.receiving <= c.stale && it.delivery.Seq != c.refused)
+	return c != nil && (!it.counted || c.again.mustWait(it.delivery.Seq))
 }
 
 // close counts a message that is being parked in its key's way.
@@ -211,24 +225,26 @@ func (s *session) close(it *item, state outbox.State) {
 		c = &closedKey{}
 		s.closed[it.key] = c
 	}
+	switch {
+	case state != outbox.StateBlocked:
+		c.again.refused(it.delivery.Seq)
+	case it.counted:
+		c.again.blocked(it.delivery.Seq)
+	}
 	if !it.counted {
 		c.count++
-	}
-	if state != outbox.StateBlocked {
-		// Until this is committed the store may hand out what comes behind.
-		c.refused, c.stale = it.delivery.Seq, math.MaxInt64
-		s.refusals = append(s.refusals, c)
 	}
 }
 
 // reopen discounts a parked message that has left its key's way.
-func (s *session) reopen(key string) {
-	c := s.closed[key]
+func (s *session) reopen(it *item) {
+	c := s.closed[it.key]
 	if c == nil {
 		return
 	}
+	c.again.gone(it.delivery.Seq)
 	if c.count--; c.count <= 0 {
-		delete(s.closed, key)
+		delete(s.closed, it.key)
 	}
 }
 

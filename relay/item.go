@@ -18,6 +18,9 @@ type item struct {
 
 	counted bool // among those that session.closed counts
 	free    bool // it has no place in its key's order
+	// dangerous: a process that died may have been publishing it.
+	dangerous bool
+	trial     *trial // it is, or was, published alone for that
 	// unanswered: a publish of it ended without an answer, so it may have arrived.
 	unanswered bool
 }

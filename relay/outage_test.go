@@ -94,17 +94,10 @@ func (l *faultyLease) Receive(ctx context.Context, max int) ([]relay.Delivery, e
 	if err := l.store.check(false); err != nil {
 		return nil, err
 	}
-	ds, err := l.Lease.Receive(ctx, max)
-	for _, d := range ds {
-		trace("%p receive %s %s parked=%v place=%d again=%v att=%d deaths=%d", l, d.Message.Payload, d.State, d.Parked, d.Place, d.Again, d.Attempts, l.Deaths())
-	}
-	return ds, err
+	return l.Lease.Receive(ctx, max)
 }
 
 func (l *faultyLease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
-	for _, o := range outcomes {
-		trace("%p settle %s %s kept=%v parked=%v att=%d %s err=%v", l, o.Delivery.Message.Payload, o.State, o.Kept, o.Delivery.Parked, o.Attempts, o.Error, l.store.check(false))
-	}
 	if l.store.settle != nil {
 		l.store.settle()
 	}
@@ -496,15 +489,6 @@ func TestBytesInHandAreBounded(t *testing.T) {
 			t.Errorf("%d messages arrived, want %d", got, n+2)
 		}
 	})
-}
-
-var traces []string
-var traceMu sync.Mutex
-
-func trace(format string, args ...any) {
-	traceMu.Lock()
-	defer traceMu.Unlock()
-	traces = append(traces, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 // When messages suddenly grow, one page for each shard may come in too much.

@@ -35,7 +35,8 @@ const (
 // parking is the route's account of what is parked for destinations.
 type parking struct {
 	most     int       // so much stops the reading
-	relieved time.Time // when that was last tried
+	relieved time.Time // when room was last made
+	looked   time.Time // when a call's end was last looked at
 	full     bool
 	since    time.Time // that it is full
 	total    uint64    // messages parked so far
@@ -65,7 +66,7 @@ func (r *route) review(now time.Time) {
 	}
 	waiting, bytes, parked := 0, int64(0), 0
 	for d := range r.stuck {
-		if d.behind && d.waiting+d.alone+d.tied(r.budget.maxMessages) <= r.budget.maxMessages/16 {
+		if little := r.budget.maxMessages / 16; d.behind && d.waiting+d.alone+d.tied(little+1) <= little {
 			d.behind = false // it has caught up
 			d.noteStuck()
 			continue
@@ -194,6 +195,18 @@ func (d *destination) tied(most int) int {
 	return n
 }
 
+// callEnded is called when a call to a slow destination has ended: what waited
+// behind its messages can be parked.
+func (d *destination) callEnded(now time.Time) {
+	p := &d.r.parking
+	if now.Sub(p.looked) < stallTick/5 {
+		return
+	}
+	p.looked = now
+	d.unload(now)
+	d.r.lend()
+}
+
 // lend makes up for the room that messages tied to slow destinations take, for
 // as long as their calls run: to three times the limit of messages.
 func (r *route) lend() {
@@ -282,7 +295,7 @@ func (o *outlet) park(it *item, why string, now time.Time) {
 // more there are, so that a few at a time come back however many wait.
 func (o *outlet) comeBack(now time.Time) time.Duration {
 	d, most := o.to, waitAtMost
-	if _, ok := o.s.lease.(Recaller); ok {
+	if _, ok := capability[Recaller](o.s.lease); ok {
 		most = waitForAtMost
 	}
 	wait := time.Duration(d.parked) * time.Second / backPerSecond

@@ -251,7 +251,7 @@ func (w *world) end(kill bool) {
 	w.alive = w.alive[1:]
 	w.mu.Unlock()
 	if kill {
-		p.store.set(errAway)
+		p.store.die()
 		p.dead.Store(true)
 	}
 	if err := p.stop(); err != nil && !kill && w.plan.StoreOutages == 0 && w.plan.Outages == 0 {

@@ -46,10 +46,10 @@ func (r *route) publish(b *batch) {
 
 	r.mu.Lock()
 	r.judge(b, results, late, time.Now())
+	s.called(b.items[0]) // what is tried alone is alone in its call
 	r.left(b)
 	s.kick()
-	failed := r.failures
-	r.failures = failures{}
+	failed := r.takeFailures()
 	r.mu.Unlock()
 	failed.report(r.log)
 }
@@ -210,6 +210,13 @@ func (r *route) fail(s *session, it *item, err error) {
 type failures struct {
 	count int
 	first Outcome
+}
+
+// takeFailures returns those that are to be logged. The caller holds mu.
+func (r *route) takeFailures() failures {
+	f := r.failures
+	r.failures = failures{}
+	return f
 }
 
 func (f *failures) add(d *Delivery, o Outcome) {

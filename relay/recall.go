@@ -23,7 +23,7 @@ const mostRecalled = 1000
 // wait notes that a message of this number is parked as pending for the
 // destination. The caller holds r.mu.
 func (o *outlet) wait(seq int64) {
-	if _, ok := o.s.lease.(Recaller); !ok {
+	if _, ok := capability[Recaller](o.s.lease); !ok {
 		return
 	}
 	if o.parked == nil {
@@ -81,7 +81,8 @@ func (s *session) recall() error {
 	}
 	ctx, cancel := context.WithTimeout(s.r.relay.recording, s.r.relay.config.Lease/3)
 	defer cancel()
-	if err := s.lease.(Recaller).Recall(ctx, seqs); err != nil {
+	recaller, _ := capability[Recaller](s.lease)
+	if err := recaller.Recall(ctx, seqs); err != nil {
 		s.spoil()
 		return fmt.Errorf("recall: %w", err)
 	}

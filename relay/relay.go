@@ -17,6 +17,7 @@ type Relay struct {
 
 	publishing context.Context // what publish calls run under
 	recording  context.Context // what the store is told under, also after a stop
+	alone      chan struct{}   // of capacity one: held by who publishes a message alone
 	overdue    chan struct{}   // closed when a stop waits for publishers no longer
 
 	mu      sync.Mutex
@@ -44,7 +45,7 @@ func New(config Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Relay{config: config, overdue: make(chan struct{}), gate: storeGate{turn: make(chan struct{}, 1)}}, nil
+	return &Relay{config: config, overdue: make(chan struct{}), alone: make(chan struct{}, 1), gate: storeGate{turn: make(chan struct{}, 1)}}, nil
 }
 
 // Run relays until ctx ends. Then it receives nothing more, lets running

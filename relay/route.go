@@ -280,8 +280,7 @@ func (r *route) left(b *batch) {
 	d.calls = slices.DeleteFunc(d.calls, func(other *batch) bool { return other == b })
 	r.calls--
 	if d.behind {
-		d.unload(time.Now())
-		r.lend()
+		d.callEnded(time.Now())
 	}
 	if b.counted {
 		r.probing--

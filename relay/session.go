@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,6 +46,10 @@ type session struct {
 	full chan struct{} // there are many
 	done chan struct{} // closed when no more will come
 
+	deaths int           // of the leases before this one, in a row
+	danger chan struct{} // there are dangerous messages
+	ended  chan struct{} // closed when nothing more will be recorded
+
 	spare []Outcome // the settling goroutine's, for reuse
 
 	// What follows is guarded by r.mu.
@@ -70,13 +75,17 @@ type session struct {
 	parkedFor map[int64]*destination // by number, what is parked because of a destination
 	because   *destination           // that is being parked for
 	recalled  []int64                // numbers of parked messages that the store is to make due
+	dangerous queue                  // to be tried alone
+	trying    *item                  // the last one that was
 
 	outcomes     []Outcome
+	kept         int           // of them, those of messages that stay in hand
+	trials       []*trial      // begun by them
+	overs        []*trial      // ended by them
+	read         chan struct{} // closed once it is recorded what was read
 	outcomeBytes int64
-	releases     []*item      // heads whose followers wait for the outcomes to be committed
-	refusals     []*closedKey // keys with a message refused among the outcomes
-	receiving    int64        // number of the Receive call under way
-	hurry        bool         // somebody waits for the outcomes to be committed
+	releases     []*item // heads whose followers wait for the outcomes to be committed
+	hurry        bool    // somebody waits for the outcomes to be committed
 	failed       []Outcome
 	acknowledged map[identity]struct{} // sent under earlier leases that could not record it
 }
@@ -90,6 +99,10 @@ func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowle
 		heads: make(map[string]*item), free: make(map[string]*item), closed: make(map[string]*closedKey),
 		outlets: make(map[*destination]*outlet), parkedFor: make(map[int64]*destination),
 		acknowledged: acknowledged,
+		danger:       make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	if counter, ok := capability[DeathCounter](lease); ok {
+		s.deaths = counter.Deaths()
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if r.keyed {
@@ -117,6 +130,10 @@ func (s *session) run() error {
 		defer s.cancel()
 		settling = s.settleLoop()
 	}()
+	var trying sync.WaitGroup
+	if s.deaths >= trialsAfter {
+		trying.Go(s.tryLoop)
+	}
 	<-s.ctx.Done()
 	s.r.leave(s)
 	<-received
@@ -127,8 +144,11 @@ func (s *session) run() error {
 	case <-s.quiet:
 	case <-s.r.relay.overdue: // a publisher that does not return holds up no stop
 	}
+	s.abandon()
 	close(s.done)
 	<-settled
+	close(s.ended)
+	trying.Wait()
 	err := errors.Join(receiving, settling)
 	s.giveUp(err)
 	return err
@@ -159,13 +179,13 @@ func (s *session) receiveLoop() error {
 	size := int64(4 << 10) // of one message; a guess, until some were seen
 	want := min(firstPage, s.r.page)
 	for {
+		if s.cautious() {
+			want = min(want, cautiousPage)
+		}
 		room := b.reserve(s.ctx, want, size)
 		if room.messages == 0 {
 			return nil
 		}
-		s.r.mu.Lock()
-		s.receiving++
-		s.r.mu.Unlock()
 		deliveries, err := s.lease.Receive(s.ctx, room.messages)
 		if err != nil || len(deliveries) == 0 {
 			b.received(room, 0, 0)
@@ -178,11 +198,14 @@ func (s *session) receiveLoop() error {
 			pause(s.ctx, settleSoon) // a store that does not block must not make us spin
 			continue
 		}
+		if s.cautious() && !s.noteRead() {
+			b.received(room, 0, 0)
+			return nil
+		}
 		s.r.mu.Lock()
 		bytes := s.admit(deliveries, time.Now())
 		s.kick()
-		failed := s.r.failures
-		s.r.failures = failures{}
+		failed := s.r.takeFailures()
 		s.r.mu.Unlock()
 		failed.report(s.r.log)
 		b.received(room, len(deliveries), bytes)
@@ -269,12 +292,14 @@ func (s *session) collect(moment *time.Timer) bool {
 func (s *session) settle(renew bool) (settled bool, err error) {
 	r := s.r
 	r.mu.Lock()
-	if s.spoiled || len(s.outcomes) == 0 && !renew {
+	if s.spoiled || len(s.outcomes) == 0 && !renew && s.read == nil {
 		r.mu.Unlock()
 		return false, nil
 	}
-	outcomes, bytes, releases, refusals := s.outcomes, s.outcomeBytes, s.releases, s.refusals
-	s.outcomes, s.outcomeBytes, s.releases, s.refusals, s.hurry = s.spare[:0], 0, nil, nil, false
+	outcomes, bytes, releases := s.outcomes, s.outcomeBytes, s.releases
+	s.outcomes, s.outcomeBytes, s.releases, s.hurry = s.spare[:0], 0, nil, false
+	kept, trials, overs, read := s.kept, s.trials, s.overs, s.read
+	s.kept, s.trials, s.overs, s.read = 0, nil, nil, nil
 	s.spare = nil
 	left := time.Until(s.deadline)
 	r.mu.Unlock()
@@ -303,12 +328,13 @@ func (s *session) settle(renew bool) (settled bool, err error) {
 	for _, head := range releases {
 		s.advance(head)
 	}
-	for _, key := range refusals {
-		key.stale = s.receiving
+	recordedTrials(trials, overs)
+	if read != nil {
+		close(read)
 	}
-	s.inHand -= len(outcomes)
+	s.inHand -= len(outcomes) - kept
 	s.inHandBytes -= bytes
-	r.budget.release(len(outcomes), bytes)
+	r.budget.release(len(outcomes)-kept, bytes)
 	clear(outcomes)
 	s.spare = outcomes[:0]
 	s.kick()

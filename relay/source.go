@@ -56,7 +56,9 @@ type Source interface {
 	Settle(ctx context.Context, outcomes []Outcome) error
 }
 
-// Lease is one relay's hold on one shard of one route.
+// Lease is one relay's hold on one shard of one route. It may have more
+// capabilities: Recaller and DeathCounter. One that wraps another Lease has a
+// method Unwrap() Lease, by which the other one's are found.
 type Lease interface {
 	Source
 	// ClosedKeys are the keys that had parked messages in their way when the
@@ -69,6 +71,21 @@ type Lease interface {
 	// Close gives the lease up, durably, so that another relay can take it at
 	// once, and frees its resources. After ErrFenced it only does the latter.
 	Close(ctx context.Context) error
+}
+
+// capability finds what a lease, or one that it wraps, can do.
+func capability[T any](l Lease) (able T, ok bool) {
+	for l != nil {
+		if able, ok = l.(T); ok {
+			return able, true
+		}
+		wrapper, wraps := l.(interface{ Unwrap() Lease })
+		if !wraps {
+			break
+		}
+		l = wrapper.Unwrap()
+	}
+	return able, false
 }
 
 // Place is where a message stands in the order of its key.
@@ -99,6 +116,9 @@ type Delivery struct {
 	State outbox.State
 	// Parked: it comes from the parked set, not from the log.
 	Parked bool
+	// Again: it was due, or had been read, before this lease was taken: if the
+	// lease before ended by a death, it may have been in hand then.
+	Again bool
 	// Released: an operator lets the key of this failed message go on.
 	Released bool
 	// Place says what it has to wait for, and what waits for it.
@@ -126,6 +146,10 @@ type Outcome struct {
 	// What an operator discarded while it was in hand stays discarded, whatever
 	// its State here, unless it was Sent.
 	State outbox.State
+	// Kept: the message stays in hand, and another outcome of it follows, for a
+	// delivery that is Parked. This one is for the case that the lease ends before
+	// that. Only with Retrying and with Pending that is not returned.
+	Kept bool
 	// Attempts spent by now, this one included.
 	Attempts int
 	// RetryAfter counts from the settling, on the database's clock. Of Pending

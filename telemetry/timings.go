@@ -154,6 +154,9 @@ type lease struct {
 	duration prometheus.Observer
 }
 
+// Unwrap lets the relay find what else the lease can do.
+func (l *lease) Unwrap() relay.Lease { return l.Lease }
+
 func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	start := time.Now()
 	err := l.Lease.Settle(ctx, outcomes)

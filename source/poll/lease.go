@@ -80,6 +80,9 @@ func newLease(s *Store, w *watch, claim relay.Claim, match func(string) bool, c 
 
 func (l *lease) ClosedKeys() map[string]int { return l.cursor.Closed }
 
+// Deaths implements relay.DeathCounter.
+func (l *lease) Deaths() int { return l.cursor.Deaths() }
+
 func (l *lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,6 +261,7 @@ func (l *lease) hand(rows []relay.Delivery) {
 	rows = slices.DeleteFunc(rows, func(d relay.Delivery) bool { return !l.match(d.Message.Topic) })
 	for i := range rows {
 		l.held.Add(rows[i].Seq, rows[i].Seq)
+		rows[i].Again = rows[i].Seq <= l.cursor.Pos
 	}
 	if len(l.ready) == 0 {
 		l.ready = rows
@@ -309,7 +313,9 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 		if o.Returned() {
 			continue
 		}
-		if o.Delivery.Parked {
+		if o.Kept {
+			l.parked[o.Delivery.Seq] = struct{}{} // it stays in hand
+		} else if o.Delivery.Parked {
 			delete(l.parked, o.Delivery.Seq)
 		}
 		if o.Delivery.Parked || o.State != outbox.StateSent {

@@ -23,7 +23,9 @@ type parked struct {
 	attempts int
 	err      string
 	out      bool // handed out by the present lease
-	version  int  // outdates entries in a due queue
+	// changedAt is when the row, or its being due, changed last.
+	changedAt time.Time
+	version   int // outdates entries in a due queue
 }
 
 // changed: an operator settled it, of which the lease has still to hear.
@@ -54,7 +56,7 @@ func (c *cursor) put(p *parked, state outbox.State, closes bool, due time.Time) 
 	if p.message.Key == "" && state == outbox.StateBlocked {
 		due = time.Now() // without a key there is nothing to wait for
 	}
-	p.state, p.closes, p.due = state, closes, due
+	p.state, p.closes, p.due, p.changedAt = state, closes, due, time.Now()
 	c.parked[p.seq] = p
 	if key := p.message.Key; key != "" {
 		l := c.lines[key]
@@ -108,6 +110,9 @@ func (c *cursor) unlink(p *parked) {
 }
 
 func (c *cursor) setDue(p *parked, due time.Time) {
+	if !p.due.Equal(due) {
+		p.changedAt = time.Now()
+	}
 	p.due = due
 	p.version++
 	if !due.IsZero() && !p.out {

@@ -58,6 +58,9 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	c.pos, c.unsettled = l.pos, l.unsettled.Clone()
 	c.expires = now.Add(l.claim.TTL)
+	if now.Sub(l.taken) >= l.claim.TTL {
+		c.deaths = 0
+	}
 	l.deadline = sent.Add(l.claim.TTL)
 	if parked {
 		s.wake()
@@ -117,11 +120,11 @@ func (l *lease) apply(o *relay.Outcome, now time.Time) {
 		if closes {
 			due = now // the lease has to hear of it
 		}
-		p.out, p.attempts = false, o.Attempts
+		p.out, p.attempts = o.Kept, o.Attempts
 		c.put(p, p.state, closes, due)
 		return
 	}
-	p.out, p.attempts = false, o.Attempts
+	p.out, p.attempts = o.Kept, o.Attempts
 	if o.State != outbox.StateBlocked {
 		p.err = o.Error
 	}

@@ -19,9 +19,10 @@ const (
 	acquireSQL = `INSERT INTO {s}.cursor AS c (route, shard, pos, token, owner, lease_until, topics, topics_from, started)
 		VALUES ($1, $2, 0, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6, 0, 0)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token, owner = excluded.owner, lease_until = excluded.lease_until,
-			topics = excluded.topics, topics_from = CASE WHEN c.topics = excluded.topics THEN c.topics_from ELSE c.pos END
+			topics = excluded.topics, topics_from = CASE WHEN c.topics = excluded.topics THEN c.topics_from ELSE c.pos END,
+			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 ELSE c.deaths + 1 END
 		WHERE c.lease_until <= clock_timestamp() OR c.owner = excluded.owner
-		RETURNING ctid::text, pos, unsettled::text, xmax = 0`
+		RETURNING ctid::text, pos, unsettled::text, xmax = 0, deaths, clock_timestamp()`
 
 	// A takeover must not be lost by a crash where the server's own setting
 	// would let it: the old relay's token would hold again.
@@ -69,6 +70,9 @@ type Cursor struct {
 	token    uuid.UUID
 	ctid     string
 	deadline time.Time
+	taken    time.Time // when the lease was taken, by the server's clock
+	deaths   int       // of leases in a row before this one, until it has lasted
+	lasted   time.Time // when it has, on this process's clock
 
 	// Pos is the number up to which everything was handed out or is in
 	// Unsettled or Gaps, when the lease was taken.
@@ -107,6 +111,7 @@ func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cur
 		return nil, fmt.Errorf("acquire shard %d of route %s: %w", claim.Shard, claim.Route, err)
 	}
 	c.deadline = sent.Add(claim.TTL)
+	c.lasted = c.deadline
 	return c, nil
 }
 
@@ -119,7 +124,7 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 	var unsettled string
 	var created bool
 	err := tx.QueryRow(ctx, c.schema.sql(acquireSQL), c.claim.Route, c.claim.Shard, c.token, c.claim.Owner, c.claim.TTL.Microseconds(), c.claim.Topics).
-		Scan(&c.ctid, &c.Pos, &unsettled, &created)
+		Scan(&c.ctid, &c.Pos, &unsettled, &created, &c.deaths, &c.taken)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return relay.ErrHeld
 	}
@@ -245,6 +250,10 @@ func (c *Cursor) missing(n int64) bool {
 
 // Token is what fences this lease.
 func (c *Cursor) Token() uuid.UUID { return c.token }
+
+// Deaths is how many leases in a row before this one ended without a Close, and
+// before they had lasted for their TTL.
+func (c *Cursor) Deaths() int { return c.deaths }
 
 // Deadline is when the lease ends unless it is renewed, on this process's
 // clock, counted from before the last renewal was sent.

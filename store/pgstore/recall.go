@@ -12,7 +12,7 @@ import (
 const recallSQL = `WITH held AS MATERIALIZED (
 		SELECT 1 FROM {s}.cursor WHERE route = $1 AND shard = $2 AND token = $3 FOR UPDATE),
 	due AS (
-		UPDATE {s}.parked SET due_at = '-infinity'
+		UPDATE {s}.parked SET due_at = '-infinity', changed_at = clock_timestamp()
 		WHERE route = $1 AND shard = $2 AND seq = ANY ($4::bigint[]) AND state = 'pending' AND EXISTS (SELECT FROM held))
 	SELECT count(*) FROM held`
 

@@ -22,7 +22,7 @@ import (
 // up in a subquery would not wait.)
 const (
 	fenceSet = `UPDATE {s}.cursor SET pos = $4, unsettled = $5::text::int8multirange, seen = greatest(seen, pg_snapshot_xmax(pg_current_snapshot())),
-		lease_until = clock_timestamp() + $6 * interval '1 microsecond'
+		lease_until = clock_timestamp() + $6 * interval '1 microsecond', deaths = CASE WHEN $7 THEN 0 ELSE deaths END
 		WHERE route = $1 AND shard = $2 AND token = $3`
 
 	// fenceSQL also hands out an id of this transaction, taken after whatever
@@ -33,7 +33,7 @@ const (
 	// snapshot keeps its dead versions from being cleaned up; by key they would
 	// all be visited. Losing it in a crash repeats messages and loses none, so
 	// it does not wait for the disk.
-	progressSQL = fenceSet + ` AND ctid = $7::text::tid
+	progressSQL = fenceSet + ` AND ctid = $8::text::tid
 		RETURNING ctid::text, pg_current_xact_id()::text, set_config('synchronous_commit', 'off', true)`
 
 	// guardSQL fails the whole transaction, by dividing by zero, when the
@@ -87,7 +87,7 @@ func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcom
 var errTwice = errors.New("a message of the log was parked already, so somebody has set the cursor back: what stands in each key's way is counted anew")
 
 func (c *Cursor) fenceArgs(p Progress) []any {
-	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds()}
+	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds(), !time.Now().Before(c.lasted)}
 }
 
 func (c *Cursor) settleProgress(ctx context.Context, p Progress) (uint64, error) {

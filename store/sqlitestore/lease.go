@@ -26,6 +26,11 @@ type lease struct {
 	interval    time.Duration // of looking for commits
 	parkedFirst bool          // whose turn it is to be read first
 
+	deaths int       // of the leases before this one, in a row
+	taken  int64     // when it was taken, by the database's clock
+	known  int64     // what is numbered up to here was read before
+	lasted time.Time // when it has lasted for its time
+
 	mu       sync.Mutex
 	deadline time.Time
 	// pos is the highest number that was read.
@@ -48,8 +53,9 @@ const (
 	sqlNewCursor  = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled, topics, topics_from)
 	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]', ?4, ?3)`
 	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?1, expires = ` + sqlNow + ` + ?2,
-	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5
-	WHERE route = ?3 AND shard = ?4 RETURNING token`
+	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5,
+	deaths = CASE WHEN expires = 0 THEN 0 ELSE deaths + 1 END
+	WHERE route = ?3 AND shard = ?4 RETURNING token, deaths, ` + sqlNow
 	// sqlGiveUp lets the next owner in and keeps the old token from settling.
 	sqlGiveUp = `UPDATE postrider_cursor SET token = token + 1, expires = 0 WHERE route = ? AND shard = ? AND token = ?`
 	// sqlLastNumber is the highest number that a shard's log ever had.
@@ -75,6 +81,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
 	l.deadline = before.Add(claim.TTL)
+	l.lasted = l.deadline
 	return l, nil
 }
 
@@ -134,8 +141,8 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	if l.unsettled, err = decodeNumbers(c.unsettled); err != nil {
 		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", l.claim.Route, l.claim.Shard, err)
 	}
-	l.pos, l.backlog = c.pos, l.unsettled.Clone()
-	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics)).Scan(&l.token)
+	l.pos, l.known, l.backlog = c.pos, c.pos, l.unsettled.Clone()
+	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics)).Scan(&l.token, &l.deaths, &l.taken)
 	if err != nil {
 		return fmt.Errorf("take the cursor: %w", err)
 	}
@@ -150,6 +157,9 @@ func leaseMicros(ttl time.Duration) int64 { return ttl.Microseconds() + 1000 }
 // ClosedKeys are the keys with parked messages in their way when the lease was
 // taken.
 func (l *lease) ClosedKeys() map[string]int { return l.closed }
+
+// Deaths implements relay.DeathCounter.
+func (l *lease) Deaths() int { return l.deaths }
 
 // Deadline is when the lease ends, on this process's clock.
 func (l *lease) Deadline() time.Time {

@@ -24,12 +24,12 @@ const (
 	AND (state IN ('retrying', 'pending') OR state = 'failed' AND due IS NULL))`
 	// sqlDemote takes the due time from followers that were promoted, which are
 	// the first ones or nearly. ?4 how many are looked at.
-	sqlDemote = `UPDATE postrider_parked SET due = NULL WHERE due IS NOT NULL AND arrival IN (
+	sqlDemote = `UPDATE postrider_parked SET due = NULL, changed_at = ` + sqlNow + ` WHERE due IS NOT NULL AND arrival IN (
 	SELECT arrival FROM postrider_parked
 	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' ORDER BY arrival LIMIT ?4)`
 	// sqlPromote makes the earliest followers due at once, unless some are: then
 	// the next page's turn comes when those are settled. ?4 how many.
-	sqlPromote = `UPDATE postrider_parked SET due = 0 WHERE due IS NULL AND arrival IN (
+	sqlPromote = `UPDATE postrider_parked SET due = 0, changed_at = ` + sqlNow + ` WHERE due IS NULL AND arrival IN (
 	SELECT arrival FROM postrider_parked
 	WHERE route = ?1 AND shard = ?2 AND key = ?3 AND state = 'blocked' ORDER BY arrival LIMIT ?4)`
 	// sqlBlockedKeys are the keys that have followers.

@@ -13,7 +13,7 @@ const (
 	// sqlHold is the fence where a settle's is not needed: it changes nothing.
 	sqlHold = `UPDATE postrider_cursor SET token = token WHERE route = ? AND shard = ? AND token = ?`
 	// sqlRecall makes pending messages due. ?3 a JSON array of numbers.
-	sqlRecall = `UPDATE postrider_parked SET due = ` + sqlNow + `
+	sqlRecall = `UPDATE postrider_parked SET due = ` + sqlNow + `, changed_at = ` + sqlNow + `
 	WHERE route = ?1 AND shard = ?2 AND state = 'pending' AND seq IN (SELECT value FROM json_each(?3))`
 )
 

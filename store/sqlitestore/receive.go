@@ -183,6 +183,7 @@ func (l *lease) catchUp(rows []row, last int64) []row {
 	ds := rows[:0]
 	for _, d := range rows {
 		if l.match(d.Message.Topic) {
+			d.Again = d.Seq <= l.known
 			wanted.Add(d.Seq, d.Seq)
 			ds = append(ds, d)
 		}
@@ -242,6 +243,7 @@ func (l *lease) lookParked(ctx context.Context, limit int) (found, error) {
 	}
 	for i := range rows {
 		l.out[rows[i].Seq] = true
+		rows[i].Again = rows[i].since <= l.taken
 	}
 	ds := readable(rows)
 	return found{deliveries: ds, again: len(ds) == 0, due: -1}, nil
@@ -324,10 +326,11 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 		notBefore, expires, created  sql.NullInt64
 		early, late, gone, closes    bool
 		state                        outbox.State
+		since                        int64
 	)
 	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &header, &notBefore, &expires, &created, &early, &late}
 	if parked {
-		columns = append(columns, &d.Attempts, &gone, &state, &closes, &m.Replay)
+		columns = append(columns, &d.Attempts, &gone, &state, &closes, &m.Replay, &since)
 	}
 	if err := rows.Scan(columns...); err != nil {
 		return row{}, err
@@ -343,9 +346,9 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 	switch {
 	case state == outbox.StateDiscarded || state == outbox.StateFailed:
 		d.State, d.Released = state, state == outbox.StateFailed
-		return row{d, nil}, nil // without its content, if that is gone
+		return row{Delivery: d}, nil // without its content, if that is gone
 	case gone:
-		return row{d, errGone}, nil
+		return row{d, errGone, since}, nil
 	case late:
 		d.State = outbox.StateExpired
 	case early && !parked:
@@ -353,10 +356,10 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 	}
 	var err error
 	if m.ID, err = uuid.FromBytes(id); err != nil {
-		return row{d, fmt.Errorf("its id is no UUID: %w", err)}, nil
+		return row{d, fmt.Errorf("its id is no UUID: %w", err), since}, nil
 	}
 	if m.Headers, err = headers.Parse(header.String); err != nil {
-		return row{d, fmt.Errorf("its headers are no JSON object: %w", err)}, nil
+		return row{d, fmt.Errorf("its headers are no JSON object: %w", err), since}, nil
 	}
-	return row{d, checkText(m)}, nil
+	return row{d, checkText(m), since}, nil
 }

@@ -13,7 +13,7 @@ import (
 
 const (
 	// sqlSettle is the fence: it comes first in every transaction that settles.
-	sqlSettle = `UPDATE postrider_cursor SET pos = ?, unsettled = ?, expires = ` + sqlNow + ` + ?
+	sqlSettle = `UPDATE postrider_cursor SET pos = ?, unsettled = ?, expires = ` + sqlNow + ` + ?, deaths = CASE WHEN ? THEN 0 ELSE deaths END
 	WHERE route = ? AND shard = ? AND token = ?`
 	// sqlBlock parks a message of the log by its number alone.
 	sqlBlock = `INSERT INTO postrider_parked (route, shard, seq, key, state, closes, due, attempts, error, changed_at)
@@ -75,6 +75,11 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	for _, o := range outcomes {
 		switch {
 		case o.Returned():
+		case o.Kept:
+			l.out[o.Delivery.Seq] = true
+			if !o.Delivery.Parked {
+				l.unsettled.Remove(o.Delivery.Seq, o.Delivery.Seq)
+			}
 		case o.Delivery.Parked:
 			delete(l.out, o.Delivery.Seq)
 		default:
@@ -111,7 +116,7 @@ func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome
 			unsettled.Remove(o.Delivery.Seq, o.Delivery.Seq)
 		}
 	}
-	result, err := tx.ExecContext(ctx, sqlSettle, pos, encodeNumbers(unsettled), leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, l.token)
+	result, err := tx.ExecContext(ctx, sqlSettle, pos, encodeNumbers(unsettled), leaseMicros(l.claim.TTL), !time.Now().Before(l.lasted), l.claim.Route, l.claim.Shard, l.token)
 	if err != nil {
 		return false, fmt.Errorf("move the cursor: %w", err)
 	}

@@ -21,6 +21,7 @@ var errGone = errors.New("the message is gone from the log, where it waited for 
 type row struct {
 	relay.Delivery
 	unreadable error
+	since      int64 // that it is due as it is, of a parked one
 }
 
 // readable returns the rows as deliveries: those that make no message as failed.

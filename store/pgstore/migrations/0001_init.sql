@@ -42,6 +42,7 @@ CREATE TABLE {{.Schema}}.cursor (
 	topics      text[]         NOT NULL,
 	topics_from bigint         NOT NULL, -- the number above which topics holds
 	started     bigint         NOT NULL, -- the number above which the route began
+	deaths      integer        NOT NULL DEFAULT 0 CHECK (deaths >= 0), -- leases in a row that ended neither by a close nor after their time
 	seen        xid8           NOT NULL DEFAULT '0', -- transactions from here on were not seen when pos was written
 	created_at  timestamptz    NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	PRIMARY KEY (route, shard)
