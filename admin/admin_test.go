@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +58,38 @@ func TestPlaces(t *testing.T) {
 		if p, err := admin.ParsePlace(text); err == nil {
 			t.Errorf("%q is taken for %v", text, p)
 		}
+	}
+}
+
+// asked is a store that notes what it is asked.
+type asked struct {
+	admin.Store
+	now  time.Time
+	scan admin.Scan
+}
+
+func (a *asked) Layout(context.Context) (admin.Layout, error) {
+	return admin.Layout{Shards: 1, Routes: []string{"r"}, Now: a.now}, nil
+}
+
+func (a *asked) Scan(_ context.Context, s admin.Scan) (admin.Window, error) {
+	a.scan = s
+	return admin.Window{}, nil
+}
+
+// What is enqueued while an action is at work is not meant, however long that takes.
+func TestActionsMeanWhatIsThereAlready(t *testing.T) {
+	store := &asked{now: time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)}
+	for _, until := range []time.Time{{}, store.now.Add(time.Hour)} {
+		if _, err := admin.New(store).Act(t.Context(), admin.Request{Action: admin.Replay, Filter: admin.Filter{Route: "r", Until: until}}); err != nil {
+			t.Fatal(err)
+		}
+		if !store.scan.Filter.Until.Equal(store.now) {
+			t.Errorf("until %v: it means what is there until %v", until, store.scan.Filter.Until)
+		}
+	}
+	before := store.now.Add(-time.Hour)
+	if _, err := admin.New(store).Act(t.Context(), admin.Request{Action: admin.Replay, Filter: admin.Filter{Route: "r", Until: before}}); err != nil || !store.scan.Filter.Until.Equal(before) {
+		t.Errorf("%v, until %v", err, store.scan.Filter.Until)
 	}
 }
