@@ -13,7 +13,7 @@ import (
 // and nothing is ever sent twice.
 func TestCleanStopUnderLoad(t *testing.T) {
 	t.Parallel()
-	stops, each := testsize.Pick(5, 50), 150
+	stops, each := testsize.Pick(5, 100), 150
 	seed := testsize.Seed(t)
 	random := testsize.Rand(seed, "stops")
 	s := newShop(t, seed, pgtest.Database(t))
