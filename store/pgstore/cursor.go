@@ -71,8 +71,8 @@ type Cursor struct {
 	ctid     string
 	deadline time.Time
 	taken    time.Time // when the lease was taken, by the server's clock
-	deaths   int       // of leases in a row before this one, until it has lasted
-	lasted   time.Time // when it has, on this process's clock
+	deaths   int       // of leases in a row before this one
+	survived bool
 
 	// Pos is the number up to which everything was handed out or is in
 	// Unsettled or Gaps, when the lease was taken.
@@ -111,7 +111,6 @@ func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cur
 		return nil, fmt.Errorf("acquire shard %d of route %s: %w", claim.Shard, claim.Route, err)
 	}
 	c.deadline = sent.Add(claim.TTL)
-	c.lasted = c.deadline
 	return c, nil
 }
 
@@ -251,9 +250,12 @@ func (c *Cursor) missing(n int64) bool {
 // Token is what fences this lease.
 func (c *Cursor) Token() uuid.UUID { return c.token }
 
-// Deaths is how many leases in a row before this one ended without a Close, and
-// before they had lasted for their TTL.
+// Deaths is how many leases in a row before this one ended without a Close and
+// had not Survived.
 func (c *Cursor) Deaths() int { return c.deaths }
+
+// Survived has the next Settle begin the counting of deaths anew.
+func (c *Cursor) Survived() { c.survived = true }
 
 // Deadline is when the lease ends unless it is renewed, on this process's
 // clock, counted from before the last renewal was sent.

@@ -87,7 +87,7 @@ func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcom
 var errTwice = errors.New("a message of the log was parked already, so somebody has set the cursor back: what stands in each key's way is counted anew")
 
 func (c *Cursor) fenceArgs(p Progress) []any {
-	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds(), !time.Now().Before(c.lasted)}
+	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds(), c.survived}
 }
 
 func (c *Cursor) settleProgress(ctx context.Context, p Progress) (uint64, error) {
