@@ -53,7 +53,7 @@ func (s *session) place(it *item) {
 	d := it.delivery
 	it.counted = it.key != "" && d.Place == PlaceKept
 	it.free = d.Place == PlaceNone
-	it.dangerous = d.Again && s.deaths >= trialsAfter && d.State == outbox.StatePending
+	it.dangerous = s.isDangerous(d)
 	switch {
 	case s.takeAcknowledged(d):
 		s.record(it, Outcome{State: outbox.StateSent, Attempts: d.Attempts + 1})
@@ -202,6 +202,9 @@ func (s *session) record(it *item, o Outcome) (closes bool) {
 	it.page.left--
 	s.outcomes = append(s.outcomes, o)
 	s.outcomeBytes += it.size
+	if it.dangerous && it.trial == nil && o.State == outbox.StateBlocked {
+		s.remember(&o.Delivery)
+	}
 	if it.trial != nil && !it.trial.ended {
 		it.trial.ended = true
 		s.overs = append(s.overs, it.trial)

@@ -90,6 +90,8 @@ type faultyLease struct {
 
 func (l *faultyLease) Deaths() int { return l.Lease.(relay.DeathCounter).Deaths() }
 
+func (l *faultyLease) Survived() { l.Lease.(relay.DeathCounter).Survived() }
+
 func (l *faultyLease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
 	if err := l.store.check(false); err != nil {
 		return nil, err

@@ -27,9 +27,13 @@ const (
 // DeathCounter is an optional capability of a Lease. Without it a message that
 // ends the process at every try does so for ever.
 type DeathCounter interface {
-	// Deaths is how many leases in a row, up to this one, ended neither by Close
-	// nor after they had lasted for their TTL.
+	// Deaths is how many leases in a row, up to this one, ended otherwise than by
+	// Close, and had not Survived.
 	Deaths() int
+	// Survived says that the relay has outlived what it may have died of, for as
+	// long as a lease lasts: with the next Settle the counting begins anew. Not to
+	// be called while Settle is.
+	Survived()
 }
 
 // trial is the publishing of one message alone.
@@ -44,6 +48,22 @@ type trial struct {
 // cautious reports whether the process may die of what it publishes next.
 func (s *session) cautious() bool {
 	return s.deaths > 0 && time.Since(s.began) < s.r.relay.config.Lease
+}
+
+// survive begins the counting of deaths anew once nothing dangerous has been in
+// hand for as long as a lease lasts. It is for the settling goroutine.
+func (s *session) survive() {
+	s.r.mu.Lock()
+	now := time.Now()
+	if s.dangerous.len()+len(s.untried) > 0 || s.trying != nil && !s.trying.trial.ended {
+		s.endangered = now
+	}
+	over := now.Sub(s.endangered) >= s.r.relay.config.Lease
+	s.r.mu.Unlock()
+	if counter, ok := capability[DeathCounter](s.lease); ok && over && !s.survived {
+		s.survived = true
+		counter.Survived()
+	}
 }
 
 // noteRead has it recorded what was read, before that is published; false if the
@@ -63,10 +83,30 @@ func (s *session) noteRead() bool {
 	}
 }
 
+// isDangerous reports whether a process that died may have been publishing it.
+func (s *session) isDangerous(d *Delivery) bool {
+	if s.deaths < trialsAfter || d.State != outbox.StatePending {
+		return false
+	}
+	_, blocked := s.untried[d.Seq]
+	delete(s.untried, d.Seq)
+	return d.Again || blocked
+}
+
+// remember keeps in mind that a message is dangerous that is blocked, and comes
+// again as if it were new.
+func (s *session) remember(d *Delivery) {
+	if s.untried == nil {
+		s.untried = make(map[int64]struct{})
+	}
+	s.untried[d.Seq] = struct{}{}
+}
+
 // start lets a message be published whose turn it is in its key.
 func (s *session) start(it *item) {
 	if it.dangerous && it.trial == nil {
 		s.dangerous.push(it)
+		s.endangered = time.Now()
 		signal(s.danger)
 		return
 	}

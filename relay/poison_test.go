@@ -29,6 +29,9 @@ func TestPoisonThatEndsTheProcess(t *testing.T) {
 func poison(t *testing.T, what relay.OnFailure, attempts int) {
 	inner, broker := memstore.New(memstore.Options{Shards: 2}), membroker.New()
 	numbers(t, inner, 300, "a", "b", "c", "")
+	for i := 901; i < 931; i++ { // in front of it
+		enqueue(t, inner, message("poisoned", i))
+	}
 	enqueue(t, inner, message("poisoned", 1000), message("poisoned", 1001), message("other", 1002), message("", 1003))
 
 	tries := 0 // of the poison
@@ -54,7 +57,7 @@ func poison(t *testing.T, what relay.OnFailure, attempts int) {
 	for _, m := range broker.Messages("orders") {
 		arrived[string(m.Payload)] = true
 	}
-	want := 300 + 2 + deaths // and the one behind the poison
+	want := 300 + 30 + 2 + deaths // and the one behind the poison
 	if what == relay.Release {
 		want++
 	}

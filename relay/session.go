@@ -50,7 +50,8 @@ type session struct {
 	danger chan struct{} // there are dangerous messages
 	ended  chan struct{} // closed when nothing more will be recorded
 
-	spare []Outcome // the settling goroutine's, for reuse
+	spare    []Outcome // the settling goroutine's, for reuse
+	survived bool      // the same's: the deaths are over
 
 	// What follows is guarded by r.mu.
 
@@ -66,17 +67,19 @@ type session struct {
 	inHandBytes int64
 	pages       []*page
 
-	heads     map[string]*item      // by key, what is in hand of it
-	free      map[string]*item      // the same for what has no place in its key's order
-	closed    map[string]*closedKey // by key, what is parked of it
-	outlets   map[*destination]*outlet
-	latest    *outlet                // of them, the one looked for last
-	late      bool                   // something could not be published for want of a longer lease
-	parkedFor map[int64]*destination // by number, what is parked because of a destination
-	because   *destination           // that is being parked for
-	recalled  []int64                // numbers of parked messages that the store is to make due
-	dangerous queue                  // to be tried alone
-	trying    *item                  // the last one that was
+	heads      map[string]*item      // by key, what is in hand of it
+	free       map[string]*item      // the same for what has no place in its key's order
+	closed     map[string]*closedKey // by key, what is parked of it
+	outlets    map[*destination]*outlet
+	latest     *outlet                // of them, the one looked for last
+	late       bool                   // something could not be published for want of a longer lease
+	parkedFor  map[int64]*destination // by number, what is parked because of a destination
+	because    *destination           // that is being parked for
+	recalled   []int64                // numbers of parked messages that the store is to make due
+	dangerous  queue                  // to be tried alone
+	trying     *item                  // the last one that was
+	untried    map[int64]struct{}     // numbers of dangerous ones that were blocked
+	endangered time.Time              // when there were any last
 
 	outcomes     []Outcome
 	kept         int           // of them, those of messages that stay in hand
@@ -99,7 +102,7 @@ func (r *route) newSession(ctx context.Context, shard int, lease Lease, acknowle
 		heads: make(map[string]*item), free: make(map[string]*item), closed: make(map[string]*closedKey),
 		outlets: make(map[*destination]*outlet), parkedFor: make(map[int64]*destination),
 		acknowledged: acknowledged,
-		danger:       make(chan struct{}, 1), ended: make(chan struct{}),
+		danger:       make(chan struct{}, 1), ended: make(chan struct{}), endangered: time.Now(),
 	}
 	if counter, ok := capability[DeathCounter](lease); ok {
 		s.deaths = counter.Deaths()
@@ -252,6 +255,9 @@ func (s *session) settleLoop() error {
 			renew = true
 		case <-s.done:
 			last = true
+		}
+		if s.deaths > 0 && !s.survived {
+			s.survive()
 		}
 		settled, err := s.settle(renew)
 		if err == nil && !last {

@@ -136,18 +136,8 @@ func (s *store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err != nil {
 		return nil, err
 	}
-	m := &lease{l, s.timings.settle.WithLabelValues(claim.Route)}
-	if counter, ok := l.(deathCounter); ok {
-		return struct {
-			*lease
-			deathCounter
-		}{m, counter}, nil
-	}
-	return m, nil
+	return &lease{l, s.timings.settle.WithLabelValues(claim.Route)}, nil
 }
-
-// deathCounter is relay.DeathCounter.
-type deathCounter interface{ Deaths() int }
 
 type lease struct {
 	relay.Lease

@@ -83,6 +83,9 @@ func (l *lease) ClosedKeys() map[string]int { return l.cursor.Closed }
 // Deaths implements relay.DeathCounter.
 func (l *lease) Deaths() int { return l.cursor.Deaths() }
 
+// Survived implements relay.DeathCounter.
+func (l *lease) Survived() { l.cursor.Survived() }
+
 func (l *lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

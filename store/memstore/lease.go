@@ -51,6 +51,7 @@ type lease struct {
 	taken    time.Time
 	known    int64 // what is numbered up to here was read before
 	deaths   int
+	survived bool
 	room     int // bytes left of the page that is being taken
 
 	// The lease reads ahead of what is settled.
@@ -120,6 +121,13 @@ func (l *lease) ClosedKeys() map[string]int { return l.keys }
 
 // Deaths implements relay.DeathCounter.
 func (l *lease) Deaths() int { return l.deaths }
+
+// Survived implements relay.DeathCounter.
+func (l *lease) Survived() {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	l.survived = true
+}
 
 func (l *lease) Deadline() time.Time {
 	l.store.mu.Lock()

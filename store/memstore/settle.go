@@ -58,7 +58,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	c.pos, c.unsettled = l.pos, l.unsettled.Clone()
 	c.expires = now.Add(l.claim.TTL)
-	if now.Sub(l.taken) >= l.claim.TTL {
+	if l.survived {
 		c.deaths = 0
 	}
 	l.deadline = sent.Add(l.claim.TTL)

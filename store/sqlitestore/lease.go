@@ -26,10 +26,10 @@ type lease struct {
 	interval    time.Duration // of looking for commits
 	parkedFirst bool          // whose turn it is to be read first
 
-	deaths int       // of the leases before this one, in a row
-	taken  int64     // when it was taken, by the database's clock
-	known  int64     // what is numbered up to here was read before
-	lasted time.Time // when it has lasted for its time
+	deaths   int   // of the leases before this one, in a row
+	taken    int64 // when it was taken, by the database's clock
+	known    int64 // what is numbered up to here was read before
+	survived bool  // the counting begins anew
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -81,7 +81,6 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
 	l.deadline = before.Add(claim.TTL)
-	l.lasted = l.deadline
 	return l, nil
 }
 
@@ -160,6 +159,9 @@ func (l *lease) ClosedKeys() map[string]int { return l.closed }
 
 // Deaths implements relay.DeathCounter.
 func (l *lease) Deaths() int { return l.deaths }
+
+// Survived implements relay.DeathCounter.
+func (l *lease) Survived() { l.survived = true }
 
 // Deadline is when the lease ends, on this process's clock.
 func (l *lease) Deadline() time.Time {

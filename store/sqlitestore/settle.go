@@ -116,7 +116,7 @@ func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome
 			unsettled.Remove(o.Delivery.Seq, o.Delivery.Seq)
 		}
 	}
-	result, err := tx.ExecContext(ctx, sqlSettle, pos, encodeNumbers(unsettled), leaseMicros(l.claim.TTL), !time.Now().Before(l.lasted), l.claim.Route, l.claim.Shard, l.token)
+	result, err := tx.ExecContext(ctx, sqlSettle, pos, encodeNumbers(unsettled), leaseMicros(l.claim.TTL), l.survived, l.claim.Route, l.claim.Shard, l.token)
 	if err != nil {
 		return false, fmt.Errorf("move the cursor: %w", err)
 	}

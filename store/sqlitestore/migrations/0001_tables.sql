@@ -12,7 +12,7 @@ CREATE TABLE postrider_cursor (
 	started   INTEGER NOT NULL, -- the route has nothing to do with numbers up to this
 	pos       INTEGER NOT NULL, -- numbers up to this were read
 	unsettled TEXT    NOT NULL, -- of those, the ones without an outcome: [[first,last],…]
-	deaths    INTEGER NOT NULL DEFAULT 0 CHECK (deaths >= 0), -- leases in a row that ended neither by a close nor after their time
+	deaths    INTEGER NOT NULL DEFAULT 0 CHECK (deaths >= 0), -- leases in a row that ended neither by a close nor after they had proved well
 	topics      TEXT    NOT NULL DEFAULT '["**"]', -- the route's patterns, as a JSON array
 	topics_from INTEGER NOT NULL DEFAULT 0,        -- the number above which topics holds
 	PRIMARY KEY (route, shard)
