@@ -1,8 +1,15 @@
 package cloud_test
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/postrider/postrider/examples/orders/cloud"
 )
@@ -26,5 +33,28 @@ func TestUnreachable(t *testing.T) {
 		if hint := cloud.Hint(c.err); (hint != "") != c.want {
 			t.Errorf("%s: hint %q", name, hint)
 		}
+	}
+}
+
+// early answers at once and keeps the body, as a writer that is late does.
+type early struct{ body io.ReadCloser }
+
+func (e *early) Do(r *http.Request) (*http.Response, error) {
+	e.body = r.Body
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(strings.NewReader("{}")),
+	}, nil
+}
+
+func TestDynamoDBLosesNoAnswers(t *testing.T) {
+	var e early
+	client := cloud.DynamoDB(aws.Config{
+		Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""), HTTPClient: &e,
+	})
+	if _, err := client.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, e.body); err != nil {
+		t.Errorf("a late reader of the request finds a failure at its end: %v", err)
 	}
 }
