@@ -58,7 +58,7 @@ func (c *notificationCommand) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer db.Close()
 	s, err := notification.New(notification.Config{
-		DB: db, Server: server, From: *from, Recipient: notification.AtDomain(c.CustomerDomain), Logger: log,
+		DB: db, Server: server, From: *from, Domain: c.CustomerDomain, Logger: log,
 	})
 	if err != nil {
 		return usage(err)

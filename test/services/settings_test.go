@@ -107,6 +107,8 @@ func TestExitCodes(t *testing.T) {
 		"odd TLS":                 {"notification --smtp-tls ssl", "", 2, "smtp-tls"},
 		"odd sender":              {"notification --from shop", "", 2, "--from"},
 		"sender not ASCII":        {"notification --from zoë@shop.example", "", 2, "ASCII"},
+		"odd domain":              {"notification --customer-domain a@b", "", 2, "customers' domain"},
+		"domain not ASCII":        {"notification", "ORDERS_MAIL_DOMAIN=kühe.example", 2, "customers' domain"},
 		"user without password":   {"notification --smtp-user shop", "", 2, "password"},
 		"password without user":   {"notification", "ORDERS_SMTP_PASSWORD=7f3a", 2, "user"},
 		"password twice":          {"notification --smtp-user shop --smtp-password-file " + secret, "ORDERS_SMTP_PASSWORD=7f3a", 2, "give one"},
