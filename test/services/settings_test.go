@@ -40,15 +40,15 @@ func TestTLSAndPassword(t *testing.T) {
 			fromFile := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD_FILE="+secret, database)...)
 			r.send(notificationService, orders[:1]...)
 			r.drained(notificationService)
-			fromFile.terminate()
+			fromFile.Stop()
 			fromVariable := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD="+password, database)...)
 			r.send(notificationService, orders[1:2]...)
 			r.drained(notificationService)
-			fromVariable.terminate()
+			fromVariable.Stop()
 			wrong := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD="+password+"x", database)...)
 			r.send(notificationService, orders[2:]...)
-			wrong.said("alarm=true")
-			wrong.terminate()
+			wrong.Said("alarm=true")
+			wrong.Stop()
 
 			r.checkMails(orders[:2], 0)
 			for _, m := range catcher.Mails() {
@@ -57,8 +57,8 @@ func TestTLSAndPassword(t *testing.T) {
 				}
 			}
 			for _, p := range []*process{fromFile, fromVariable, wrong} {
-				if strings.Contains(p.output.String(), password) {
-					t.Errorf("the password is said: %s", p.output.String())
+				if strings.Contains(p.Output.String(), password) {
+					t.Errorf("the password is said: %s", p.Output.String())
 				}
 			}
 		})
@@ -95,7 +95,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	write(t, filepath.Join(noIndex, "photo.jpg"), "x")
 	busy := r.start(searchService)
-	busy.said("started")
+	busy.Said("started")
 	for name, c := range map[string]struct {
 		args string
 		env  string
@@ -145,7 +145,7 @@ func TestNoAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	orders := r.orders(1, 3)
-	r.start(analyticsService, "ORDERS_ANALYTICS_ADDR=off").said("started")
+	r.start(analyticsService, "ORDERS_ANALYTICS_ADDR=off").Said("started")
 	r.send(analyticsService, orders...)
 	r.drained(analyticsService)
 }
@@ -156,7 +156,7 @@ func TestQueueAppearsLater(t *testing.T) {
 	r := newRig(t, testsize.Seed(t))
 	r.name = uuid.NewString()
 	p := r.start(analyticsService)
-	p.said("cannot look up the queue")
+	p.Said("cannot look up the queue")
 	orders := r.orders(1, 3)
 	if err := cloud.EnsureQueue(t.Context(), r.sqs, r.queue(analyticsService)); err != nil {
 		t.Fatal(err)

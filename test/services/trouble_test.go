@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/notification"
 	"github.com/postrider/postrider/examples/orders/service"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // An outage of the mail server lasts longer than all the receives of a message
@@ -73,7 +74,7 @@ func TestMailServerAway(t *testing.T) {
 	before, begin := r.catcher.Connects(), time.Now()
 	r.send(notificationService, orders[n/2:]...)
 	eventually(t, "the outage has lasted", func() error {
-		return unless(time.Since(begin) > 10*time.Second && r.catcher.Connects() > before+100, "%v, %d attempts", time.Since(begin), r.catcher.Connects()-before)
+		return programs.Unless(time.Since(begin) > 10*time.Second && r.catcher.Connects() > before+100, "%v, %d attempts", time.Since(begin), r.catcher.Connects()-before)
 	})
 	if w := running.Waiting(); w != n/2 {
 		t.Errorf("%d messages wait", w)
@@ -192,11 +193,11 @@ func TestHealth(t *testing.T) {
 		if err := p.get("/healthz", &body); err != nil || body.Status != "ok" {
 			t.Errorf("%s: %+v, %v", s, body, err)
 		}
-		addr := strings.TrimPrefix(p.said(" url="), "http://")
+		addr := strings.TrimPrefix(p.Said(" url="), "http://")
 		if code, said := run(t, r.environment(), "health", addr); code != 0 {
 			t.Errorf("%s: exit code %d: %s", s, code, said)
 		}
-		p.terminate()
+		p.Stop()
 		if code, _ := run(t, r.environment(), "health", addr); code == 0 {
 			t.Errorf("%s is healthy after its end", s)
 		}
@@ -216,13 +217,13 @@ func TestWaitingIsNoIllness(t *testing.T) {
 		eventually(t, "it is "+want, func() error {
 			var body struct{ Status string }
 			err := p.get("/healthz", &body)
-			return unless(err == nil && body.Status == want, "%+v, %v", body, err)
+			return programs.Unless(err == nil && body.Status == want, "%+v, %v", body, err)
 		})
 	}
 	status("waiting")
 	// A stop does not wait for the mail server.
 	begin := time.Now()
-	p.terminate()
+	p.Stop()
 	t.Logf("stopped in %v", time.Since(begin))
 	r.catcher.Up()
 	p = r.start(notificationService)

@@ -1,5 +1,5 @@
 //go:build !race
 
-package services
+package programs
 
 var buildFlags []string
