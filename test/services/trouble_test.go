@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/mailcatcher"
 	"github.com/postrider/postrider/examples/orders/notification"
 	"github.com/postrider/postrider/examples/orders/service"
+	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/test/internal/programs"
 )
@@ -85,6 +86,53 @@ func TestMailServerAway(t *testing.T) {
 	if dead := r.dead(notificationService); dead > 0 {
 		t.Errorf("%d dead letters", dead)
 	}
+}
+
+// A database that is away costs no receives, and is no reason to restart its
+// services.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	server := pgtest.Server(t)
+	orders := r.orders(seed, n)
+	services := []string{notificationService, analyticsService}
+	running := map[string]*process{}
+	for _, s := range services {
+		running[s] = r.start(s, "ORDERS_NOTIFICATION_DB="+server.URL("postgres"), "ORDERS_ANALYTICS_DB="+server.URL("postgres"))
+		r.send(s, orders[:n/2]...)
+		r.drained(s)
+	}
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for _, s := range services {
+		r.send(s, orders[n/2:]...)
+	}
+	for _, s := range services {
+		running[s].Said("its messages wait")
+		eventually(t, s+" waits through the outage", func() error {
+			var body struct{ Status string }
+			if err := running[s].get("/healthz", &body); err != nil || body.Status != "waiting" {
+				t.Fatalf("%s: %+v, %v", s, body, err)
+			}
+			// Five tries, a second each, would have been spent.
+			return programs.Unless(time.Since(begin) > 10*time.Second, "it has lasted %v", time.Since(begin))
+		})
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		r.drained(s)
+		if dead := r.dead(s); dead > 0 {
+			t.Errorf("%s has %d dead letters", s, dead)
+		}
+	}
+	r.checkMails(orders, 0)
+	running[analyticsService].checkAnalytics(orders)
 }
 
 // What one service cannot handle ends in its own dead-letter queue, after five

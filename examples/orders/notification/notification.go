@@ -67,12 +67,12 @@ type Config struct {
 
 // Service is the notification service. It is safe for concurrent use.
 type Service struct {
-	db        *inboxdb.DB
-	mailer    *mailer
-	from      mail.Address
-	domain    string
-	log       *slog.Logger
-	handled   func(event.OrderCreated, bool)
+	db      *inboxdb.DB
+	mailer  *mailer
+	from    mail.Address
+	domain  string
+	log     *slog.Logger
+	handled func(event.OrderCreated, bool)
 }
 
 // New returns the service, or everything that is wrong with the config. It
