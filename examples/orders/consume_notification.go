@@ -52,7 +52,7 @@ func (c *notificationCommand) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return usage(err)
 	}
-	db, err := inboxdb.Open(ctx, where, inboxdb.Options{Schema: c.Schema, Connections: c.Handlers + 4})
+	db, err := inboxdb.Open(ctx, where, inboxdb.Options{Schema: c.Schema, Connections: c.Handlers + readers})
 	if err != nil {
 		return err
 	}

@@ -121,6 +121,7 @@ func TestExitCodes(t *testing.T) {
 		"no folder of the file":   {"analytics --db sqlite:" + files + "/none/x.db", "", 1, "none/x.db"},
 		"address taken":           {"analytics --addr " + taken.Addr().String(), "", 2, "--addr"},
 		"address of notification": {"notification --addr " + taken.Addr().String(), "", 2, "--addr"},
+		"no handlers":             {"analytics --handlers 0", "", 2, "--handlers"},
 		"odd wait":                {"analytics --wait-time 1500ms", "", 2, "whole seconds"},
 		"odd queue":               {"analytics --queue a/b", "", 2, "queue"},
 		"index in use":            {"search", "", 1, "another process is using it"},

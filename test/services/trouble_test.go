@@ -1,7 +1,9 @@
 package services
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/config"
@@ -133,6 +136,41 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	r.checkMails(orders, 0)
 	running[analyticsService].checkAnalytics(orders)
+}
+
+// Handlers that wait for the database, however many, leave room for readers.
+func TestReadersBesideBusyHandlers(t *testing.T) {
+	t.Parallel()
+	const handlers = 40
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	url := pgtest.Database(t)
+	orders := r.orders(seed, handlers)
+	p := r.start(analyticsService, "ORDERS_ANALYTICS_DB="+url, fmt.Sprintf("ORDERS_ANALYTICS_HANDLERS=%d", handlers))
+	p.Said("started")
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	// Whoever counts waits for this one; whoever reads does not.
+	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE analytics_minutes IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	r.send(analyticsService, orders...)
+	eventually(t, "handlers wait", func() error {
+		var waiting int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'analytics_minutes'::regclass`).Scan(&waiting)
+		return cmp.Or(err, programs.Unless(waiting == handlers, "%d do", waiting))
+	})
+	if sums := p.total(); sums.Orders != 0 {
+		t.Errorf("%d orders are counted", sums.Orders)
+	}
+	if _, err := conn.Exec(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	r.drained(analyticsService)
+	p.checkAnalytics(orders)
 }
 
 // What one service cannot handle ends in its own dead-letter queue, after five
