@@ -66,11 +66,19 @@ func (hs *holds) extended(batch []*hold, at time.Time) {
 	}
 }
 
-func (hs *holds) has(h *hold) bool {
+// finish notes that the message has been handled and is to be deleted.
+func (hs *holds) finish(h *hold) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.handled = true
+}
+
+// inHand reports whether the message is being handled or about to be.
+func (hs *holds) inHand(h *hold) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	_, ok := hs.all[h]
-	return ok
+	return ok && !h.handled
 }
 
 // heartbeat keeps held messages hidden until ctx ends: every third of the
@@ -112,8 +120,11 @@ func (s *session) extend(ctx context.Context, due []*hold, limit time.Duration) 
 // lost: SQS does not extend this one any more (its time was over, or 12 h have
 // passed), so somebody else may get it while it is being handled here.
 func (s *session) lost(h *hold, err error) {
-	if !s.held.has(h) {
-		return // deleted or given back while the request was on its way
+	if !s.held.inHand(h) {
+		// Given back or deleted while the request was on its way, or SQS has
+		// deleted it and its answer is still to come. If it was neither, the
+		// deletion says so.
+		return
 	}
 	s.cfg.Logger.WarnContext(s.work, "a message that is being handled may be handed out again",
 		"queue", s.queue.name, "sqs_id", aws.ToString(h.message.MessageId), "error", err)

@@ -42,6 +42,7 @@ type session struct {
 type hold struct {
 	message types.Message
 	since   time.Time // received or extended
+	handled bool      // and to be deleted
 }
 
 func newSession(ctx context.Context, c *Consumer, url string, handle inbox.Handler) *session {
@@ -158,6 +159,7 @@ func (s *session) dispatch(ctx context.Context, received []*hold) {
 					s.giveBack(group[i:], delay)
 					return
 				}
+				s.held.finish(h)
 				s.deletes <- h
 				s.freeSlots(1)
 			}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/fulfilment"
 )
@@ -28,7 +26,7 @@ func (c *checkCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return usage(err)
 	}
-	service, err := fulfilment.New(fulfilment.Config{Client: dynamodb.NewFromConfig(aws), Table: c.Table})
+	service, err := fulfilment.New(fulfilment.Config{Client: cloud.DynamoDB(aws), Table: c.Table})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,6 +34,18 @@ type consumerFlags struct {
 	VisibilityTimeout time.Duration `help:"When messages come again after the service died, in whole seconds." default:"30s" env:"VISIBILITY_TIMEOUT"`
 	Envelope          bool          `help:"The queue is subscribed to a topic without raw message delivery." env:"ENVELOPE"`
 }
+
+// Validate is called by kong.
+func (c *consumerFlags) Validate() error {
+	if c.Handlers < 1 {
+		return errors.New("--handlers must be at least 1")
+	}
+	return nil
+}
+
+// readers is how many connections to PostgreSQL a service has beside those of
+// its handlers.
+const readers = 4
 
 // reaction is what a service is, beside what all of them have.
 type reaction struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/orders/analytics"
 	"github.com/postrider/postrider/examples/orders/cloud"
+	"github.com/postrider/postrider/examples/orders/inboxdb"
 )
 
 type analyticsCommand struct {
@@ -26,7 +27,7 @@ func (c *analyticsCommand) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return usage(err)
 	}
-	db, err := analytics.Open(ctx, where, c.Schema)
+	db, err := analytics.Open(ctx, where, inboxdb.Options{Schema: c.Schema, Connections: c.Handlers + readers})
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/fulfilment"
 )
@@ -27,7 +25,7 @@ func (c *fulfilmentCommand) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return usage(err)
 	}
-	s, err := fulfilment.New(fulfilment.Config{Client: dynamodb.NewFromConfig(aws), Table: c.Table, Logger: log})
+	s, err := fulfilment.New(fulfilment.Config{Client: cloud.DynamoDB(aws), Table: c.Table, Logger: log})
 	if err != nil {
 		return err
 	}

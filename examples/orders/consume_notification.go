@@ -52,13 +52,13 @@ func (c *notificationCommand) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return usage(err)
 	}
-	db, err := inboxdb.Open(ctx, where, inboxdb.Options{Schema: c.Schema, Connections: c.Handlers + 4})
+	db, err := inboxdb.Open(ctx, where, inboxdb.Options{Schema: c.Schema, Connections: c.Handlers + readers})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	s, err := notification.New(notification.Config{
-		DB: db, Server: server, From: *from, Recipient: notification.AtDomain(c.CustomerDomain), Logger: log,
+		DB: db, Server: server, From: *from, Domain: c.CustomerDomain, Logger: log,
 	})
 	if err != nil {
 		return usage(err)

@@ -33,7 +33,7 @@ type cli struct {
 	Demo      demoCommand      `cmd:"" help:"Run the whole shop in this one process, with nothing to install."`
 	Serve     serveCommand     `cmd:"" help:"Run the order service."`
 	Consume   consumeCommand   `cmd:"" help:"Run a service that reacts to orders."`
-	Provision provisionCommand `cmd:"" help:"Create the queues and tables that are missing; safe to run again."`
+	Provision provisionCommand `cmd:"" help:"Create what is missing of topic, queues, subscriptions and table; safe to run again."`
 	Check     checkCommand     `cmd:"" help:"Print the fulfilment of an order as JSON."`
 	DemoRelay demoRelayCommand `cmd:"" hidden:""`
 	Health    healthCommand    `cmd:"" help:"Ask a service on this machine whether it is well."`

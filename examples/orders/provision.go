@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
@@ -28,7 +27,7 @@ func (c *provisionCommand) Run(ctx context.Context) error {
 		return usage(err)
 	}
 	queues := sqs.NewFromConfig(aws)
-	service, err := fulfilment.New(fulfilment.Config{Client: dynamodb.NewFromConfig(aws), Table: c.Table})
+	service, err := fulfilment.New(fulfilment.Config{Client: cloud.DynamoDB(aws), Table: c.Table})
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ var verdicts = map[string]verdict{
 	"NonExistentQueue":  missing,
 	"NotFound":          missing,
 	"QueueDoesNotExist": missing,
+	"ResourceNotFound":  missing, // a table of DynamoDB
 
 	"AccessDenied":               refused,
 	"AccountProblem":             refused,

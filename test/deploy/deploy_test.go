@@ -167,6 +167,10 @@ func dockerfile(t *testing.T) []string {
 			continue
 		}
 		stages = append(stages, name)
+		volume, workdir := regexp.MustCompile(`(?m)^VOLUME (\S+)$`).FindStringSubmatch(body), regexp.MustCompile(`(?m)^WORKDIR (\S+)$`).FindStringSubmatch(body)
+		if volume != nil && (workdir == nil || workdir[1] != volume[1] || !strings.Contains(body, "--chown=65532:65532 "+volume[1]+" "+volume[1])) {
+			t.Errorf("stage %s: the files that its program writes unless told otherwise do not get into the volume %s", name, volume[1])
+		}
 		if user := regexp.MustCompile(`(?m)^USER (\d+):\d+$`).FindStringSubmatch(body); from != "scratch" || user == nil || user[1] == "0" {
 			t.Errorf("stage %s starts from %s as user %v: want scratch, and a number that is not root's", name, from, user)
 		}

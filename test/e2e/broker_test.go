@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"github.com/postrider/postrider/test/internal/programs"
 	"io"
 	"maps"
 	"net/http"
@@ -23,7 +24,7 @@ type broker struct {
 	url       string
 	emulator  string
 	transport *http.Transport
-	changed   news
+	changed   programs.News
 
 	mu       sync.Mutex
 	arrivals map[string][]arrival // by queue
@@ -175,7 +176,7 @@ func (b *broker) note(operation string, body, answer []byte) {
 	default:
 		return
 	}
-	b.changed.tell()
+	b.changed.Tell()
 }
 
 func (b *broker) noteBatch(body, answer []byte) {

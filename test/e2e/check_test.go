@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/examples/orders/order"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // committed returns what was committed: every order, by id.
@@ -98,7 +99,7 @@ func (s *shop) turns() map[string]int {
 func (s *shop) awaitFulfilments() {
 	s.t.Helper()
 	_, ids := s.committed()
-	await(s.t, patience, &s.broker.changed, "all orders are fulfilled", func() string {
+	await(s.t, programs.Patience, &s.broker.changed, "all orders are fulfilled", func() string {
 		n := s.broker.unstored(s.table, ids)
 		return unless(n == 0, "%d of %d are not", n, len(ids))
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/pgserver"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // recovery is how soon a relay must deliver again after its database is back.
@@ -36,7 +37,7 @@ func TestDatabaseCrash(t *testing.T) {
 	for range testsize.Pick(1, 5) {
 		before := s.broker.count(s.queue)
 		placed := load.begin(400)
-		await(t, patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > before+100, "too few") })
+		await(t, programs.Patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > before+100, "too few") })
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ func TestDatabaseCrash(t *testing.T) {
 	s.awaitFulfilments()
 	t.Logf("%d repetitions", s.checkArrivals(s.queue))
 	s.checkFulfilments()
-	if code := relay.terminate(); code != 0 && code != 4 {
+	if code := relay.Terminate(); code != 0 && code != 4 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -82,7 +83,7 @@ func TestDatabaseLosesCommits(t *testing.T) {
 	s.relay()
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	load.placeAll(100)
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	for round := range testsize.Pick(3, 20) {
 		lost := 0
 		for try := 0; lost == 0; try++ {
@@ -91,7 +92,7 @@ func TestDatabaseLosesCommits(t *testing.T) {
 			}
 			s.stopWALWriter(server)
 			load.placeAll(50)
-			s.awaitArrivals(s.queue, patience)
+			s.awaitArrivals(s.queue, programs.Patience)
 			before, _ := s.committed()
 			if err := server.Kill(); err != nil {
 				t.Fatal(err)
@@ -131,7 +132,7 @@ func (s *shop) stopWALWriter(server *pgserver.Server) {
 // ready waits until the order service has its database again.
 func (l *load) ready() {
 	l.shop.t.Helper()
-	await(l.shop.t, patience, &l.shop.broker.changed, "the order service has its database", func() string {
+	await(l.shop.t, programs.Patience, &l.shop.broker.changed, "the order service has its database", func() string {
 		var n int
 		if err := l.shop.data.DB.QueryRowContext(l.shop.t.Context(), "SELECT 1").Scan(&n); err != nil {
 			return err.Error()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // moment is when a process is killed: at a request of its own, or some time
@@ -47,20 +48,20 @@ func (s *shop) killAt(p *process, m moment, idle func() bool) {
 	s.t.Helper()
 	var killed atomic.Bool
 	kill := func() {
-		p.kill()
+		p.Kill()
 		killed.Store(true)
-		s.broker.changed.tell()
+		s.broker.changed.Tell()
 	}
 	if m.operation == "" {
 		defer time.AfterFunc(m.after, kill).Stop()
 	} else {
 		s.broker.once(m.operation, "", m.stage, m.nth, kill)
 	}
-	await(s.t, patience, &s.broker.changed, "kill at "+m.String(), func() string {
+	await(s.t, programs.Patience, &s.broker.changed, "kill at "+m.String(), func() string {
 		return unless(killed.Load() || m.operation != "" && idle(), "it has work left and does not come to it")
 	})
 	s.broker.forget()
-	p.kill()
+	p.Kill()
 }
 
 func TestKilledRelay(t *testing.T) {
@@ -81,7 +82,7 @@ func TestKilledRelay(t *testing.T) {
 	}
 	load.placeAll(orders % kills)
 	s.relay("--lease", "1s")
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	s.awaitFulfilments()
 	t.Logf("%d repetitions", s.checkArrivals(s.queue))
 	s.checkFulfilments()

@@ -5,32 +5,10 @@
 package e2e
 
 import (
-	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
+
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
-// programs is the folder with the built programs.
-var programs string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "postrider-e2e-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		programs = dir
-		args := append([]string{"build", "-buildvcs=false", "-o", dir}, buildFlags...)
-		args = append(args, "github.com/postrider/postrider/cmd/postrider", "github.com/postrider/postrider/examples/orders")
-		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(programs.Main(m, programs.Orders, programs.Postrider)) }

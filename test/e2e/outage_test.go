@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // The queue cannot be reached for a while, under load.
@@ -21,7 +22,7 @@ func TestQueueAway(t *testing.T) {
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	load.placeAll(100)
 	placed := load.begin(400)
-	await(t, patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > 150, "too few") })
+	await(t, programs.Patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > 150, "too few") })
 
 	s.proxy.Down()
 	down := time.Now()
@@ -47,14 +48,14 @@ func TestQueueAway(t *testing.T) {
 	relay.awaitMetric(`postrider_breaker_open{route="default"}`, func(v float64) bool { return v == 1 })
 
 	s.proxy.Up()
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	t.Logf("%d repetitions", s.checkArrivals(s.queue))
 	for _, state := range []string{"retrying", "failed", "blocked"} {
 		if n, err := relay.metric(`postrider_outcomes_total{route="default",state="` + state + `"}`); err != nil || n != 0 {
 			t.Errorf("%v messages went %s (%v)", n, state, err)
 		}
 	}
-	if code := relay.terminate(); code != 0 {
+	if code := relay.Terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -85,7 +86,7 @@ func TestPartialBatchFailure(t *testing.T) {
 	placed := testsize.Pick(500, 5000)
 	load.placeAll(placed)
 	relay := s.relay()
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	if n := s.checkArrivals(s.queue); n != 0 {
 		t.Errorf("%d messages arrived again", n)
 	}
@@ -102,7 +103,7 @@ func TestPartialBatchFailure(t *testing.T) {
 	if n, err := relay.metric(`postrider_outcomes_total{route="default",state="retrying"}`); err != nil || int(n) != len(refused) {
 		t.Errorf("%v attempts were spent on %d refusals (%v)", n, len(refused), err)
 	}
-	await(t, patience, &s.broker.changed, "nothing is set aside", func() string {
+	await(t, programs.Patience, &s.broker.changed, "nothing is set aside", func() string {
 		return unless(len(s.parked()) == 0, "%d messages are", len(s.parked()))
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 const (
@@ -24,13 +25,13 @@ func TestTwoRelaysSendNothingTwice(t *testing.T) {
 	s := newShop(t, seed, pgtest.Database(t))
 	one, other := s.relay(), s.relay()
 	s.newLoad(testsize.Rand(seed, "load")).placeAll(testsize.Pick(800, 5000))
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	for _, p := range []*process{one, other} {
 		if n, err := p.metric(`postrider_fenced_calls_total{route="default"}`); err != nil || n != 0 {
-			t.Errorf("process %d: %v fenced calls (%v)", p.cmd.Process.Pid, n, err)
+			t.Errorf("process %d: %v fenced calls (%v)", p.ID(), n, err)
 		}
-		if code := p.terminate(); code != 0 {
-			t.Errorf("process %d: exit code %d", p.cmd.Process.Pid, code)
+		if code := p.Terminate(); code != 0 {
+			t.Errorf("process %d: exit code %d", p.ID(), code)
 		}
 	}
 	s.sendTheRest()
@@ -46,8 +47,8 @@ func (s *shop) sendTheRest() {
 	last := s.relay()
 	last.holds("default", shards)
 	s.newLoad(testsize.Rand(0, "last orders")).placeAll(40)
-	s.awaitArrivals(s.queue, patience)
-	if code := last.terminate(); code != 0 {
+	s.awaitArrivals(s.queue, programs.Patience)
+	if code := last.Terminate(); code != 0 {
 		s.t.Errorf("the last relay: exit code %d", code)
 	}
 }
@@ -70,13 +71,13 @@ func TestKilledRelayIsReplaced(t *testing.T) {
 		standby.holds("default", shards/2)
 		var killed atomic.Pointer[time.Time]
 		s.broker.once("SendMessageBatch", "", stage(random.IntN(2)), 1+random.IntN(10), func() {
-			holder.kill()
+			holder.Kill()
 			now := time.Now()
 			killed.Store(&now)
-			s.broker.changed.tell()
+			s.broker.changed.Tell()
 		})
 		placed := load.begin(200)
-		await(t, patience, &s.broker.changed, "the kill", func() string { return unless(killed.Load() != nil, "nothing is sent") })
+		await(t, programs.Patience, &s.broker.changed, "the kill", func() string { return unless(killed.Load() != nil, "nothing is sent") })
 		standby.holds("default", shards)
 		took := time.Since(*killed.Load())
 		t.Logf("taken over %v after the kill", took)
@@ -84,7 +85,7 @@ func TestKilledRelayIsReplaced(t *testing.T) {
 			t.Errorf("taken over %v after the kill, with a lease of %v", took, shortLease)
 		}
 		placed()
-		s.awaitArrivals(s.queue, patience)
+		s.awaitArrivals(s.queue, programs.Patience)
 	}
 	t.Logf("%d repetitions", s.checkArrivals(s.queue))
 }
@@ -111,24 +112,24 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		t.Cleanup(release)
 		var at atomic.Bool
 		s.broker.once("SendMessageBatch", "", stage(random.IntN(2)), 1+random.IntN(10), func() {
-			stopped.signal(syscall.SIGSTOP)
+			stopped.Signal(syscall.SIGSTOP)
 			at.Store(true)
-			s.broker.changed.tell()
+			s.broker.changed.Tell()
 			<-late
 		})
 		placed := load.begin(200)
-		await(t, patience, &s.broker.changed, "the stop", func() string { return unless(at.Load(), "nothing is sent") })
+		await(t, programs.Patience, &s.broker.changed, "the stop", func() string { return unless(at.Load(), "nothing is sent") })
 		// Its lease must not end while it is stopped as well, for a moment.
 		other := s.relay("--lease", "15s")
 		other.holds("default", shards)
 		placed()
-		s.awaitArrivals(s.queue, patience)
+		s.awaitArrivals(s.queue, programs.Patience)
 
 		// The other one, which would write over it, is stopped meanwhile.
-		other.signal(syscall.SIGSTOP)
+		other.Signal(syscall.SIGSTOP)
 		before := s.cursors()
 		release()
-		stopped.signal(syscall.SIGCONT)
+		stopped.Signal(syscall.SIGCONT)
 		stopped.awaitMetric(lost, func(n float64) bool { return n == shards })
 		for shard, now := range s.cursors() {
 			// What the other one had on its way arrives, and takes these on.
@@ -136,7 +137,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 				t.Errorf("the stopped relay changed shard %d from %+v to %+v", shard, then, now)
 			}
 		}
-		other.signal(syscall.SIGCONT)
+		other.Signal(syscall.SIGCONT)
 		stopped.holds("default", shards/2)
 		if n, err := stopped.metric(fenced); err != nil {
 			t.Error(err)
@@ -144,19 +145,19 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 			refused += n
 		}
 		load.placeAll(40)
-		s.awaitArrivals(s.queue, patience)
+		s.awaitArrivals(s.queue, programs.Patience)
 		if n, err := other.metric(fenced); err != nil || n != 0 {
 			t.Errorf("the other relay has %v fenced calls (%v)", n, err)
 		}
 
 		// It takes over again from what ends well.
-		if code := other.terminate(); code != 0 {
+		if code := other.Terminate(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		stopped.holds("default", shards)
 		load.placeAll(40)
-		s.awaitArrivals(s.queue, patience)
-		if code := stopped.terminate(); code != 0 {
+		s.awaitArrivals(s.queue, programs.Patience)
+		if code := stopped.Terminate(); code != 0 {
 			t.Errorf("exit code %d of the one that was stopped", code)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // One message among a thousand that is too large for the queue, and one that
@@ -44,7 +45,7 @@ func TestOversizeAndUndecodable(t *testing.T) {
 		t.Errorf("%d orders were placed", len(orders))
 	}
 	dead := s.queueURL(cloud.DeadLetterQueue(s.queue))
-	await(t, patience, &s.broker.changed, "one message in the dead-letter queue", func() string {
+	await(t, programs.Patience, &s.broker.changed, "one message in the dead-letter queue", func() string {
 		n := s.waiting(dead)
 		return unless(n == "1", "there are %s", n)
 	})
@@ -55,12 +56,12 @@ func TestOversizeAndUndecodable(t *testing.T) {
 	if len(out.Messages) != 1 || aws.ToString(out.Messages[0].Body) != undecodable {
 		t.Errorf("the dead-letter queue has %d messages, the first is %+v", len(out.Messages), out.Messages)
 	}
-	await(t, patience, &s.broker.changed, "nothing in the queue", func() string {
+	await(t, programs.Patience, &s.broker.changed, "nothing in the queue", func() string {
 		n := s.waiting(s.queueURL(s.queue))
 		return unless(n == "0", "there are %s", n)
 	})
 
-	await(t, patience, &s.broker.changed, "the oversize message is set aside", func() string {
+	await(t, programs.Patience, &s.broker.changed, "the oversize message is set aside", func() string {
 		return unless(len(s.parked()) > 0, "nothing is")
 	})
 	parked := s.parked()

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // Every message goes two ways. The queue at the end of one of them does not
@@ -42,7 +43,7 @@ routes:
 	}
 	relay.holds("orders", shards)
 	load.placeAll(testsize.Pick(400, 5000))
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	relay.awaitMetric(`postrider_alarm{route="ghost"}`, func(v float64) bool { return v == 1 })
 	if v, err := relay.metric(`postrider_alarm{route="orders"}`); err != nil || v != 0 {
 		t.Errorf("the alarm of the other route is %v (%v)", v, err)
@@ -69,11 +70,11 @@ routes:
 		t.Fatal(err)
 	}
 	exists()
-	s.awaitArrivals(ghost, patience)
+	s.awaitArrivals(ghost, programs.Patience)
 	if n := s.checkArrivals(ghost); n != 0 {
 		t.Errorf("%d messages were sent again to the late queue", n)
 	}
-	if code := relay.terminate(); code != 0 {
+	if code := relay.Terminate(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	s.checkArrivals(s.queue)

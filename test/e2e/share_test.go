@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // briefLease is for relays that are to lose it.
@@ -72,15 +73,15 @@ func TestFourRelaysKilledAndStopped(t *testing.T) {
 				<-time.After(time.Until(begun.Add(d.at)))
 				t.Logf("%v; %d messages have arrived", d, s.broker.count(s.queue))
 				if d.signal == syscall.SIGKILL {
-					crew[d.relay].kill()
+					crew[d.relay].Kill()
 					crew[d.relay] = s.relay("--lease", briefLease.String())
 					continue
 				}
-				crew[d.relay].signal(d.signal)
+				crew[d.relay].Signal(d.signal)
 				stopped[d.relay] = true
 			}
 			placed()
-			s.awaitArrivals(s.queue, patience)
+			s.awaitArrivals(s.queue, programs.Patience)
 			t.Logf("%d repetitions", s.checkArrivals(s.queue))
 			for i, p := range crew {
 				p.holds("default", shards/relays)
@@ -117,7 +118,7 @@ func TestRollingRestart(t *testing.T) {
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	for i := range testsize.Pick(3, 30) {
 		placed := load.begin(200)
-		if code := crew[0].terminate(); code != 0 {
+		if code := crew[0].Terminate(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 		ended := time.Now()
@@ -131,13 +132,13 @@ func TestRollingRestart(t *testing.T) {
 			p.holds("default", shards/2)
 		}
 		placed()
-		s.awaitArrivals(s.queue, patience)
+		s.awaitArrivals(s.queue, programs.Patience)
 	}
 	for _, p := range crew {
 		if n, err := p.metric(`postrider_leases_lost_total{route="default"}`); err != nil || n != 0 {
 			t.Errorf("%v leases were lost (%v)", n, err)
 		}
-		if code := p.terminate(); code != 0 {
+		if code := p.Terminate(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 	}
@@ -160,7 +161,7 @@ func TestRosterThatIsPruned(t *testing.T) {
 		placed()
 		s.exec(`UPDATE postrider.member SET routes = '{}', expires = '-infinity'`)
 	}
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	for _, p := range crew {
 		p.holds("default", shards/2)
 	}
@@ -181,7 +182,7 @@ func TestPausedRoute(t *testing.T) {
 	}
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	placed := load.begin(300)
-	await(t, patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > 50, "too few") })
+	await(t, programs.Patience, &s.broker.changed, "messages flow", func() string { return unless(s.broker.count(s.queue) > 50, "too few") })
 	s.exec(`INSERT INTO postrider.route (name, paused_at, paused_by) VALUES ('default', now(), 'the test')`)
 	for _, p := range crew {
 		p.holds("default", 0)
@@ -193,7 +194,7 @@ func TestPausedRoute(t *testing.T) {
 		t.Fatal("everything was sent before the pause, so this test tests nothing")
 	}
 	late := s.relay() // also one that starts now
-	late.said("route paused by an operator")
+	late.Said("route paused by an operator")
 	for _, p := range append(crew, late) {
 		p.ready()
 	}
@@ -201,7 +202,7 @@ func TestPausedRoute(t *testing.T) {
 		t.Errorf("%d messages were sent while the route was paused", after-before)
 	}
 	s.exec(`UPDATE postrider.route SET paused_at = NULL`)
-	s.awaitArrivals(s.queue, patience)
+	s.awaitArrivals(s.queue, programs.Patience)
 	if n := s.checkArrivals(s.queue); n != 0 {
 		t.Errorf("%d messages were sent again", n)
 	}
@@ -210,8 +211,8 @@ func TestPausedRoute(t *testing.T) {
 // ready waits until the relay says that it is ready.
 func (p *process) ready() {
 	p.t.Helper()
-	await(p.t, patience, &p.output.news, p.name+" is ready", func() string {
-		response, err := monitorClient.Get("http://" + p.said(" http=") + "/readyz")
+	await(p.t, programs.Patience, &p.Output.News, "the relay is ready", func() string {
+		response, err := monitorClient.Get("http://" + p.Said(" http=") + "/readyz")
 		if err != nil {
 			return err.Error()
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // A relay is stopped in the middle of its work, again and again: it ends well,
@@ -23,19 +24,19 @@ func TestCleanStopUnderLoad(t *testing.T) {
 		relay := s.relay()
 		var told atomic.Bool
 		s.broker.once(m.operation, "", m.stage, m.nth, func() {
-			relay.end(syscall.SIGTERM)
+			relay.End(syscall.SIGTERM)
 			told.Store(true)
-			s.broker.changed.tell()
+			s.broker.changed.Tell()
 		})
 		placed := load.begin(each)
-		await(t, patience, &s.broker.changed, "the stop", func() string {
+		await(t, programs.Patience, &s.broker.changed, "the stop", func() string {
 			return unless(told.Load() || s.broker.distinct(s.queue) >= (i+1)*each, "it has work left and does not come to %v", m)
 		})
 		s.broker.forget()
 		if !told.Load() {
-			relay.end(syscall.SIGTERM)
+			relay.End(syscall.SIGTERM)
 		}
-		if code := relay.code(); code != 0 {
+		if code := relay.Code(); code != 0 {
 			t.Errorf("stopped at %v: exit code %d", m, code)
 		}
 		placed()

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 var relayPID = regexp.MustCompile(`data-figure="relay">process (\d+)<`)
@@ -43,19 +45,16 @@ func (s *shop) relay(before int) int {
 // A relay that is killed comes back and goes on; one whose demo is killed ends
 // by itself.
 func TestDemoRelay(t *testing.T) {
-	running := start(t, environment(t, "TMPDIR="+t.TempDir()), "orders", "demo", "--addr", "127.0.0.1:0")
-	s := &shop{t: t, url: running.await("  orders        ")}
+	running := programs.Start(t, environment(t, "TMPDIR="+t.TempDir()), "orders", "demo", "--addr", "127.0.0.1:0")
+	s := &shop{t: t, url: running.Said("  orders        ")}
 	first := s.relay(0)
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	s.post(valid).order(t)
 	second := s.relay(first)
-	running.await("after its commit")
-	if err := running.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-running.done
+	running.Said("after its commit")
+	running.Kill()
 	eventually(t, "the relay ends with its demo", func() error {
 		if err := syscall.Kill(second, 0); !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("process %d is there: %v", second, err)
@@ -66,12 +65,10 @@ func TestDemoRelay(t *testing.T) {
 
 // Stopped while it is taking its relay back, the demo ends well.
 func TestDemoStopsWithoutItsRelay(t *testing.T) {
-	running := start(t, environment(t, "TMPDIR="+t.TempDir()), "orders", "demo", "--addr", "127.0.0.1:0")
-	s := &shop{t: t, url: running.await("  orders        ")}
+	running := programs.Start(t, environment(t, "TMPDIR="+t.TempDir()), "orders", "demo", "--addr", "127.0.0.1:0")
+	s := &shop{t: t, url: running.Said("  orders        ")}
 	if err := syscall.Kill(s.relay(0), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := running.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	running.Stop()
 }

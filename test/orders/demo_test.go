@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // table reads the table that the demo prints.
@@ -95,16 +96,17 @@ func TestDemoKeepsAndContinues(t *testing.T) {
 			run(t, env, "orders", demo("--orders", "10", "--exit")...).expect(t, 30)
 
 			// Without --exit it goes on until it is stopped, and serves meanwhile.
-			running := start(t, env, "orders", demo("--addr", "127.0.0.1:0")...)
-			s := &shop{t: t, url: running.await("  orders        ")}
-			running.await("Ctrl-C")
+			running := programs.Start(t, env, "orders", demo("--addr", "127.0.0.1:0")...)
+			s := &shop{t: t, url: running.Said("  orders        ")}
+			running.Said("Ctrl-C")
 			o := s.post(valid).order(t)
-			running.await("order " + o.ID)
+			running.Said("order " + o.ID)
 			second := run(t, env, "orders", demo("--exit")...)
 			if second.code != 2 {
 				t.Errorf("a second demo on the same folder: exit code %d\n%s", second.code, second.stderr)
 			}
-			if code := running.stop(syscall.SIGINT); code != 0 {
+			running.End(syscall.SIGINT)
+			if code := running.Code(); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			run(t, env, "orders", demo("--exit")...).expect(t, 31)
@@ -116,11 +118,9 @@ func TestDemoKeepsAndContinues(t *testing.T) {
 // the next run.
 func TestDemoStoppedHalfWay(t *testing.T) {
 	env, dir := environment(t), keepDir(t)
-	running := start(t, env, "orders", "demo", "--keep", dir, "--addr", "127.0.0.1:0", "--orders", "100000")
-	running.await("after its commit")
-	if code := running.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	running := programs.Start(t, env, "orders", "demo", "--keep", dir, "--addr", "127.0.0.1:0", "--orders", "100000")
+	running.Said("after its commit")
+	running.Stop()
 	got := run(t, env, "orders", "demo", "--keep", dir, "--exit")
 	rows := got.table(t)
 	if rows["orders"] == 0 {

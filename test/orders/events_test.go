@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/examples/orders/order"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // events relays what a shop enqueues into memory.
@@ -114,15 +114,5 @@ func has(msgs []outbox.Message, orderID string) bool {
 // eventually waits until check is content.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	end := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waited %s until %s: %v", patience, what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	programs.Eventually(t, what, nil, check)
 }

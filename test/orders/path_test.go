@@ -302,6 +302,43 @@ func TestFulfilmentUnderFaults(t *testing.T) {
 	}
 }
 
+// What is true of every message spends no receives of any: its service waits.
+func TestWhatEveryMessageMeetsIsUnavailable(t *testing.T) {
+	a := newAWS(t)
+	proxy := awsproxy.New(a.server.Endpoint, testsize.Seed(t))
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	s, err := fulfilment.New(fulfilment.Config{
+		Client: dynamodb.NewFromConfig(awsemulator.Config(front.URL), func(o *dynamodb.Options) { o.RetryMaxAttempts = 1 }),
+		Table:  a.table, Logger: quiet(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"orderId":"` + uuid.NewString() + `","customerId":"c1","amountCents":1,"createdAt":"2026-07-30T20:27:10.628Z"}`)
+	for name, c := range map[string]struct {
+		fault awsproxy.Fault
+		alarm bool
+	}{
+		"throttled":       {awsproxy.Throttle(), false},
+		"out of order":    {awsproxy.Unavailable(), false},
+		"bad gateway":     {awsproxy.Status(http.StatusBadGateway), false},
+		"connection lost": {awsproxy.ResetConnection(), false},
+		"no right":        {awsproxy.AccessDenied(), true},
+		"keys too old":    {awsproxy.ExpiredCredentials(), true},
+	} {
+		remove := proxy.Add(awsproxy.Rule{Target: "PutItem", Fault: c.fault})
+		err := s.Handle(t.Context(), outbox.Message{Type: "order.created", Payload: body})
+		if outbox.ClassOf(err) != outbox.ClassUnavailable || outbox.IsAlarm(err) != c.alarm {
+			t.Errorf("%s: %v is %v, alarm %v", name, err, outbox.ClassOf(err), outbox.IsAlarm(err))
+		}
+		remove()
+	}
+	if err := s.Handle(t.Context(), outbox.Message{Type: "order.created", Payload: body}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 func TestHandleErrors(t *testing.T) {
 	a := newAWS(t)
 	body := []byte(`{"orderId":"` + uuid.NewString() + `","customerId":"c1","amountCents":1,"createdAt":"2026-07-30T20:27:10.628Z"}`)
@@ -320,8 +357,8 @@ func TestHandleErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = a.fulfilment.Handle(t.Context(), outbox.Message{Type: "order.created", Payload: body})
-	if err == nil || outbox.ClassOf(err) == outbox.ClassPermanent {
-		t.Errorf("no table: %v, want an error that a retry may mend", err)
+	if err == nil || outbox.ClassOf(err) != outbox.ClassUnavailable || !outbox.IsAlarm(err) {
+		t.Errorf("no table: %v, want it to wait for somebody to create it", err)
 	}
 	if hint := cloud.Hint(err); !strings.Contains(hint, "orders provision") {
 		t.Errorf("no table: hint %q", hint)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider/examples/orders/fulfilment"
 	"github.com/postrider/postrider/examples/orders/order"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // Every part is a process of its own, as in production.
@@ -26,10 +27,10 @@ func TestProcesses(t *testing.T) {
 		for range 2 {
 			run(t, env, "orders", "provision").must(t)
 		}
-		service := start(t, env, "orders", "serve", "--db", url, "--addr", "127.0.0.1:0")
-		s := &shop{t: t, url: service.await("url=")}
-		relay := start(t, env, "postrider", "relay", "--db", url, "--to", "sqs://"+a.queue, "--http", "off")
-		consumer := start(t, env, "orders", "consume", "fulfilment")
+		service := programs.Start(t, env, "orders", "serve", "--db", url, "--addr", "127.0.0.1:0")
+		s := &shop{t: t, url: service.Said("url=")}
+		relay := programs.Start(t, env, "postrider", "relay", "--db", url, "--to", "sqs://"+a.queue, "--http", "off")
+		consumer := programs.Start(t, env, "orders", "consume", "fulfilment")
 
 		answers := atOnce(clients, func(client int) (last answer) {
 			for range each {
@@ -64,10 +65,8 @@ func TestProcesses(t *testing.T) {
 		if missing.code != 1 || missing.stdout != "" || !strings.Contains(missing.stderr, "there is no fulfilment of order") {
 			t.Errorf("an order that never was: %+v", missing)
 		}
-		for _, part := range []*running{service, relay, consumer} {
-			if code := part.stop(syscall.SIGTERM); code != 0 {
-				t.Errorf("%s: exit code %d", part.cmd, code)
-			}
+		for _, part := range []*programs.Process{service, relay, consumer} {
+			part.Stop()
 		}
 	})
 }
@@ -75,8 +74,8 @@ func TestProcesses(t *testing.T) {
 // A request under way when the service is told to stop gets its answer.
 func TestServeFinishesWhatItHas(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "orders.db")
-	service := start(t, environment(t), "orders", "serve", "--db", url, "--addr", "127.0.0.1:0")
-	address := strings.TrimPrefix(service.await("url="), "http://")
+	service := programs.Start(t, environment(t), "orders", "serve", "--db", url, "--addr", "127.0.0.1:0")
+	address := strings.TrimPrefix(service.Said("url="), "http://")
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -93,9 +92,7 @@ func TestServeFinishesWhatItHas(t *testing.T) {
 	}
 	_, _ = reader.Discard(len(goOn))
 	// The service waits for the body. It gets it when it takes nothing new.
-	if err := service.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	service.End(syscall.SIGTERM)
 	eventually(t, "the service takes nothing new", func() error {
 		probe, err := net.Dial("tcp", address)
 		if err == nil {
@@ -110,8 +107,7 @@ func TestServeFinishesWhatItHas(t *testing.T) {
 	if answer, err := reader.ReadString('\n'); err != nil || !strings.HasPrefix(answer, "HTTP/1.1 201 ") {
 		t.Errorf("answer %q, %v", answer, err)
 	}
-	<-service.done
-	if code := service.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := service.Code(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	if orders, err := order.List(t.Context(), openDatabase(t, url).DB); err != nil || len(orders) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/examples/orders/order"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 const valid = `{"customerId":"c1","amountCents":4999}`
@@ -39,7 +40,7 @@ func TestPlaceAndFind(t *testing.T) {
 				t.Errorf("id %q", o.ID)
 			}
 			created, err := time.Parse(event.TimeLayout, o.CreatedAt)
-			if err != nil || time.Since(created).Abs() > patience {
+			if err != nil || time.Since(created).Abs() > programs.Patience {
 				t.Errorf("created at %q, %v", o.CreatedAt, err)
 			}
 			if got := placed.header.Get("Location"); got != "/orders/"+o.ID {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/orders/database"
@@ -23,10 +22,6 @@ import (
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
-
-// patience bounds every wait for something that must happen. It promises no
-// speed.
-const patience = time.Minute
 
 // onEach runs a test on each kind of database.
 func onEach(t *testing.T, test func(t *testing.T, url string)) {

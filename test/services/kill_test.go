@@ -6,6 +6,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/examples/orders/event"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // Each service is killed again and again while messages flow, all of which are
@@ -48,9 +49,9 @@ func TestKilledServices(t *testing.T) {
 				enough := min(done+random.IntN(len(next)), sent-1)
 				eventually(t, "some progress", func() error {
 					now := progress(r, p)
-					return unless(now >= enough, "%d of %d", now, enough)
+					return programs.Unless(now >= enough, "%d of %d", now, enough)
 				})
-				p.kill()
+				p.Kill()
 				t.Logf("killed when %d of %d were done", enough, sent)
 			}
 			p := r.start(service)
@@ -59,7 +60,7 @@ func TestKilledServices(t *testing.T) {
 			if dead := r.dead(service); dead > 0 {
 				t.Errorf("%d dead letters", dead)
 			}
-			p.terminate()
+			p.Stop()
 		})
 	}
 }
@@ -91,13 +92,13 @@ func TestStoppedServices(t *testing.T) {
 			first := r.start(service)
 			eventually(t, "some progress", func() error {
 				left := r.waiting(r.queue(service))
-				return unless(left < n, "%d are left", left)
+				return programs.Unless(left < n, "%d are left", left)
 			})
-			first.terminate()
+			first.Stop()
 			second := r.start(service)
 			r.drained(service)
 			check(t, r, second, service, orders, 0)
-			second.terminate()
+			second.Stop()
 		})
 	}
 }

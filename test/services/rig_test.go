@@ -24,6 +24,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/search"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // The services, by the names of their commands.
@@ -164,7 +165,7 @@ func (r *rig) send(service string, orders ...event.OrderCreated) {
 
 // environment of the services. Messages that a killed one had come again soon.
 func (r *rig) environment(extra ...string) []string {
-	env := environment(r.t,
+	env := programs.Environment(r.t,
 		"AWS_ENDPOINT_URL="+r.proxy.URL, "AWS_REGION="+awsemulator.Region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
 		"ORDERS_NOTIFICATION_DB=sqlite:"+filepath.Join(r.dir, "notification.db"),
 		"ORDERS_ANALYTICS_DB=sqlite:"+filepath.Join(r.dir, "analytics.db"),
@@ -180,12 +181,12 @@ func (r *rig) environment(extra ...string) []string {
 
 func (r *rig) start(service string, extra ...string) *process {
 	r.t.Helper()
-	return start(r.t, r.environment(extra...), "consume", service)
+	return &process{r.t, programs.Start(r.t, r.environment(extra...), programs.Orders, "consume", service)}
 }
 
 // get reads JSON from a running service.
 func (p *process) get(path string, into any) error {
-	response, err := http.Get(p.said(" url=") + path)
+	response, err := http.Get(p.Said(" url=") + path)
 	if err != nil {
 		return err
 	}
@@ -296,10 +297,3 @@ func (r *rig) checkMails(orders []event.OrderCreated, doubles int) {
 
 // quiet is a logger whose lines only a failed test shows.
 func quiet(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
-func unless(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
-}

@@ -40,15 +40,15 @@ func TestTLSAndPassword(t *testing.T) {
 			fromFile := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD_FILE="+secret, database)...)
 			r.send(notificationService, orders[:1]...)
 			r.drained(notificationService)
-			fromFile.terminate()
+			fromFile.Stop()
 			fromVariable := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD="+password, database)...)
 			r.send(notificationService, orders[1:2]...)
 			r.drained(notificationService)
-			fromVariable.terminate()
+			fromVariable.Stop()
 			wrong := r.start(notificationService, append(settings, "ORDERS_SMTP_PASSWORD="+password+"x", database)...)
 			r.send(notificationService, orders[2:]...)
-			wrong.said("alarm=true")
-			wrong.terminate()
+			wrong.Said("alarm=true")
+			wrong.Stop()
 
 			r.checkMails(orders[:2], 0)
 			for _, m := range catcher.Mails() {
@@ -57,8 +57,8 @@ func TestTLSAndPassword(t *testing.T) {
 				}
 			}
 			for _, p := range []*process{fromFile, fromVariable, wrong} {
-				if strings.Contains(p.output.String(), password) {
-					t.Errorf("the password is said: %s", p.output.String())
+				if strings.Contains(p.Output.String(), password) {
+					t.Errorf("the password is said: %s", p.Output.String())
 				}
 			}
 		})
@@ -95,7 +95,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	write(t, filepath.Join(noIndex, "photo.jpg"), "x")
 	busy := r.start(searchService)
-	busy.said("started")
+	busy.Said("started")
 	for name, c := range map[string]struct {
 		args string
 		env  string
@@ -107,6 +107,8 @@ func TestExitCodes(t *testing.T) {
 		"odd TLS":                 {"notification --smtp-tls ssl", "", 2, "smtp-tls"},
 		"odd sender":              {"notification --from shop", "", 2, "--from"},
 		"sender not ASCII":        {"notification --from zoë@shop.example", "", 2, "ASCII"},
+		"odd domain":              {"notification --customer-domain a@b", "", 2, "customers' domain"},
+		"domain not ASCII":        {"notification", "ORDERS_MAIL_DOMAIN=kühe.example", 2, "customers' domain"},
 		"user without password":   {"notification --smtp-user shop", "", 2, "password"},
 		"password without user":   {"notification", "ORDERS_SMTP_PASSWORD=7f3a", 2, "user"},
 		"password twice":          {"notification --smtp-user shop --smtp-password-file " + secret, "ORDERS_SMTP_PASSWORD=7f3a", 2, "give one"},
@@ -119,6 +121,7 @@ func TestExitCodes(t *testing.T) {
 		"no folder of the file":   {"analytics --db sqlite:" + files + "/none/x.db", "", 1, "none/x.db"},
 		"address taken":           {"analytics --addr " + taken.Addr().String(), "", 2, "--addr"},
 		"address of notification": {"notification --addr " + taken.Addr().String(), "", 2, "--addr"},
+		"no handlers":             {"analytics --handlers 0", "", 2, "--handlers"},
 		"odd wait":                {"analytics --wait-time 1500ms", "", 2, "whole seconds"},
 		"odd queue":               {"analytics --queue a/b", "", 2, "queue"},
 		"index in use":            {"search", "", 1, "another process is using it"},
@@ -143,7 +146,7 @@ func TestNoAddress(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testsize.Seed(t))
 	orders := r.orders(1, 3)
-	r.start(analyticsService, "ORDERS_ANALYTICS_ADDR=off").said("started")
+	r.start(analyticsService, "ORDERS_ANALYTICS_ADDR=off").Said("started")
 	r.send(analyticsService, orders...)
 	r.drained(analyticsService)
 }
@@ -154,7 +157,7 @@ func TestQueueAppearsLater(t *testing.T) {
 	r := newRig(t, testsize.Seed(t))
 	r.name = uuid.NewString()
 	p := r.start(analyticsService)
-	p.said("cannot look up the queue")
+	p.Said("cannot look up the queue")
 	orders := r.orders(1, 3)
 	if err := cloud.EnsureQueue(t.Context(), r.sqs, r.queue(analyticsService)); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,9 @@
 package services
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/config"
@@ -18,7 +21,9 @@ import (
 	"github.com/postrider/postrider/examples/orders/mailcatcher"
 	"github.com/postrider/postrider/examples/orders/notification"
 	"github.com/postrider/postrider/examples/orders/service"
+	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // An outage of the mail server lasts longer than all the receives of a message
@@ -73,7 +78,7 @@ func TestMailServerAway(t *testing.T) {
 	before, begin := r.catcher.Connects(), time.Now()
 	r.send(notificationService, orders[n/2:]...)
 	eventually(t, "the outage has lasted", func() error {
-		return unless(time.Since(begin) > 10*time.Second && r.catcher.Connects() > before+100, "%v, %d attempts", time.Since(begin), r.catcher.Connects()-before)
+		return programs.Unless(time.Since(begin) > 10*time.Second && r.catcher.Connects() > before+100, "%v, %d attempts", time.Since(begin), r.catcher.Connects()-before)
 	})
 	if w := running.Waiting(); w != n/2 {
 		t.Errorf("%d messages wait", w)
@@ -84,6 +89,88 @@ func TestMailServerAway(t *testing.T) {
 	if dead := r.dead(notificationService); dead > 0 {
 		t.Errorf("%d dead letters", dead)
 	}
+}
+
+// A database that is away costs no receives, and is no reason to restart its
+// services.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	server := pgtest.Server(t)
+	orders := r.orders(seed, n)
+	services := []string{notificationService, analyticsService}
+	running := map[string]*process{}
+	for _, s := range services {
+		running[s] = r.start(s, "ORDERS_NOTIFICATION_DB="+server.URL("postgres"), "ORDERS_ANALYTICS_DB="+server.URL("postgres"))
+		r.send(s, orders[:n/2]...)
+		r.drained(s)
+	}
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for _, s := range services {
+		r.send(s, orders[n/2:]...)
+	}
+	for _, s := range services {
+		running[s].Said("its messages wait")
+		eventually(t, s+" waits through the outage", func() error {
+			var body struct{ Status string }
+			if err := running[s].get("/healthz", &body); err != nil || body.Status != "waiting" {
+				t.Fatalf("%s: %+v, %v", s, body, err)
+			}
+			// Five tries, a second each, would have been spent.
+			return programs.Unless(time.Since(begin) > 10*time.Second, "it has lasted %v", time.Since(begin))
+		})
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range services {
+		r.drained(s)
+		if dead := r.dead(s); dead > 0 {
+			t.Errorf("%s has %d dead letters", s, dead)
+		}
+	}
+	r.checkMails(orders, 0)
+	running[analyticsService].checkAnalytics(orders)
+}
+
+// Handlers that wait for the database, however many, leave room for readers.
+func TestReadersBesideBusyHandlers(t *testing.T) {
+	t.Parallel()
+	const handlers = 40
+	seed := testsize.Seed(t)
+	r := newRig(t, seed)
+	url := pgtest.Database(t)
+	orders := r.orders(seed, handlers)
+	p := r.start(analyticsService, "ORDERS_ANALYTICS_DB="+url, fmt.Sprintf("ORDERS_ANALYTICS_HANDLERS=%d", handlers))
+	p.Said("started")
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	// Whoever counts waits for this one; whoever reads does not.
+	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE analytics_minutes IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	r.send(analyticsService, orders...)
+	eventually(t, "handlers wait", func() error {
+		var waiting int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'analytics_minutes'::regclass`).Scan(&waiting)
+		return cmp.Or(err, programs.Unless(waiting == handlers, "%d do", waiting))
+	})
+	if sums := p.total(); sums.Orders != 0 {
+		t.Errorf("%d orders are counted", sums.Orders)
+	}
+	if _, err := conn.Exec(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	r.drained(analyticsService)
+	p.checkAnalytics(orders)
 }
 
 // What one service cannot handle ends in its own dead-letter queue, after five
@@ -192,11 +279,11 @@ func TestHealth(t *testing.T) {
 		if err := p.get("/healthz", &body); err != nil || body.Status != "ok" {
 			t.Errorf("%s: %+v, %v", s, body, err)
 		}
-		addr := strings.TrimPrefix(p.said(" url="), "http://")
+		addr := strings.TrimPrefix(p.Said(" url="), "http://")
 		if code, said := run(t, r.environment(), "health", addr); code != 0 {
 			t.Errorf("%s: exit code %d: %s", s, code, said)
 		}
-		p.terminate()
+		p.Stop()
 		if code, _ := run(t, r.environment(), "health", addr); code == 0 {
 			t.Errorf("%s is healthy after its end", s)
 		}
@@ -216,13 +303,13 @@ func TestWaitingIsNoIllness(t *testing.T) {
 		eventually(t, "it is "+want, func() error {
 			var body struct{ Status string }
 			err := p.get("/healthz", &body)
-			return unless(err == nil && body.Status == want, "%+v, %v", body, err)
+			return programs.Unless(err == nil && body.Status == want, "%+v, %v", body, err)
 		})
 	}
 	status("waiting")
 	// A stop does not wait for the mail server.
 	begin := time.Now()
-	p.terminate()
+	p.Stop()
 	t.Logf("stopped in %v", time.Since(begin))
 	r.catcher.Up()
 	p = r.start(notificationService)

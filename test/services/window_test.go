@@ -7,6 +7,7 @@ import (
 	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/examples/orders/mailcatcher"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // The window in which a mail is sent a second time, and its two edges.
@@ -28,7 +29,7 @@ func TestWindowOfNotification(t *testing.T) {
 			var killed atomic.Bool
 			r.catcher.SetHook(func(stage mailcatcher.Stage, _ mailcatcher.Mail) *mailcatcher.Refusal {
 				if stage == c.stage && killed.CompareAndSwap(false, true) {
-					p.kill()
+					p.Kill()
 					if stage == mailcatcher.AtData {
 						return &mailcatcher.Refusal{Code: 451, Message: "nobody hears this"}
 					}
@@ -37,7 +38,7 @@ func TestWindowOfNotification(t *testing.T) {
 			})
 			p = r.start(notificationService)
 			r.send(notificationService, orders...)
-			p.gone()
+			p.Code()
 			r.start(notificationService)
 			r.drained(notificationService)
 			if n := r.catcher.Count(); n != c.mails {
@@ -54,9 +55,9 @@ func TestWindowOfNotification(t *testing.T) {
 		p := r.start(notificationService)
 		r.send(notificationService, orders...)
 		eventually(t, "the message is to be deleted", func() error {
-			return unless(r.proxy.Requests("DeleteMessageBatch") > 0, "no request yet")
+			return programs.Unless(r.proxy.Requests("DeleteMessageBatch") > 0, "no request yet")
 		})
-		p.kill()
+		p.Kill()
 		remove()
 		r.start(notificationService)
 		r.drained(notificationService)
@@ -79,7 +80,7 @@ func TestTwoNotifications(t *testing.T) {
 	a, b := r.start(notificationService), r.start(notificationService)
 	r.send(notificationService, orders...)
 	r.drained(notificationService)
-	a.terminate()
-	b.terminate()
+	a.Stop()
+	b.Stop()
 	r.checkMails(orders, 0)
 }

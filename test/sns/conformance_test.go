@@ -2,10 +2,8 @@ package sns_test
 
 import (
 	"context"
-	"regexp"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
@@ -16,7 +14,7 @@ import (
 	"github.com/postrider/postrider/conformance"
 	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 // A busy machine may take its time over large messages, which must not come
@@ -37,18 +35,6 @@ func TestConsumerConforms(t *testing.T) {
 	t.Run("fifo base64", func(t *testing.T) { conformance.Consumer(t, harness(".fifo", snsbroker.Base64, true, impatient)) })
 }
 
-// What SNS takes, as its documentation has it.
-var taken = regexp.MustCompile(`^[\x{9}\x{A}\x{D}\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]*$`)
-
-func refusedRaw(m outbox.Message) bool {
-	for _, s := range []string{string(m.Payload), m.Topic, m.Key, m.Type, m.ContentType} {
-		if !utf8.ValidString(s) || !taken.MatchString(s) {
-			return true
-		}
-	}
-	return len(m.Payload) == 0
-}
-
 // harness is a topic with one queue. With base64 the topic has the largest
 // limit that SNS allows, otherwise the one that it has unasked.
 func harness(suffix string, encoding snsbroker.Encoding, raw bool, hidden time.Duration) conformance.BrokerFactory {
@@ -63,12 +49,12 @@ func harness(suffix string, encoding snsbroker.Encoding, raw bool, hidden time.D
 		h := conformance.BrokerHarness{
 			Publisher: r.publisher(snsbroker.PublisherConfig{Topic: topic, Encoding: encoding}),
 			Consumer: func(testing.TB) inbox.Consumer {
-				return r.consumer(sqsbroker.ConsumerConfig{Queue: queue, Envelope: !raw, VisibilityTimeout: hidden})
+				return r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, Envelope: !raw, VisibilityTimeout: hidden})
 			},
 			OrderPerKey: suffix == ".fifo",
 			Hidden:      hidden,
-			Left:        func(ctx context.Context) (int, error) { return r.left(ctx, queue) },
-			Hang:        func() func() { return r.proxy.Add(awsproxy.Rule{Fault: awsproxy.Hang()}) },
+			Left:        func(ctx context.Context) (int, error) { return r.Left(ctx, queue) },
+			Hang:        func() func() { return r.Proxy.Add(awsproxy.Rule{Fault: awsproxy.Hang()}) },
 			Poison: func(ctx context.Context) error {
 				in := &sns.PublishInput{
 					TopicArn: aws.String(arn), Message: aws.String("{}"),
@@ -84,7 +70,7 @@ func harness(suffix string, encoding snsbroker.Encoding, raw bool, hidden time.D
 			},
 		}
 		if encoding == snsbroker.Raw {
-			h.Refuses, h.MaxBytes = refusedRaw, snsbroker.DefaultMaxBytes-100 // the attributes have more
+			h.Refuses, h.MaxBytes = awsrig.RefusedRaw, snsbroker.DefaultMaxBytes-100 // the attributes have more
 		} else {
 			h.MaxBytes = (snsbroker.MaxMessageBytes - 100) / 4 * 3
 		}

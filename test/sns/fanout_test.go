@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/broker/snsbroker"
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 // Each of four queues gets each message once; a fifth without raw delivery too.
@@ -24,19 +25,19 @@ func TestFanOut(t *testing.T) {
 		raw := i < 4
 		envelopes[r.queue(arn, raw)] = !raw
 	}
-	msgs := orders(t, 53)
+	msgs := awsrig.Orders(t, 53)
 	want := map[uuid.UUID]outbox.Message{}
 	for i := range msgs {
 		msgs[i].Headers = map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tenant": "é"}
 		want[msgs[i].ID] = msgs[i]
 	}
-	r.all(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
+	r.All(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
 
 	for queue, envelope := range envelopes {
 		var mu sync.Mutex
 		got, times := map[uuid.UUID]outbox.Message{}, 0
 		ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
-		err := r.consumer(sqsbroker.ConsumerConfig{Queue: queue, Envelope: envelope}).Consume(ctx, func(_ context.Context, m outbox.Message) error {
+		err := r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, Envelope: envelope}).Consume(ctx, func(_ context.Context, m outbox.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got[m.ID] = m
@@ -62,11 +63,11 @@ func TestFanOut(t *testing.T) {
 func TestAttributesArrive(t *testing.T) {
 	r := newRig(t)
 	topic, queue := r.pair(".fifo")
-	few, many := orders(t, 2)[0], orders(t, 2)[1]
+	few, many := awsrig.Orders(t, 2)[0], awsrig.Orders(t, 2)[1]
 	few.Headers = map[string]string{"traceparent": "00-x", "tenant": "t1"}
 	many.Key = "key with spaces"
 	many.Headers = map[string]string{"traceparent": "00-y", "a": "1", "b": "2", "c": "3", "d": "4", "e": "<5>"}
-	r.all(r.publisher(snsbroker.PublisherConfig{Topic: topic}), []outbox.Message{few, many})
+	r.All(r.publisher(snsbroker.PublisherConfig{Topic: topic}), []outbox.Message{few, many})
 
 	base := func(m outbox.Message, trace string) map[string]string {
 		return map[string]string{
@@ -79,7 +80,7 @@ func TestAttributesArrive(t *testing.T) {
 	wantMany["postrider-headers"] = `{"a":"1","b":"2","c":"3","d":"4","e":"<5>","traceparent":"00-y"}`
 	want := map[string]map[string]string{few.ID.String(): wantFew, many.ID.String(): wantMany}
 
-	got := r.waiting(queue)
+	got := r.Waiting(queue)
 	if len(got) != 2 {
 		t.Fatalf("%d messages", len(got))
 	}

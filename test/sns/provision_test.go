@@ -14,15 +14,16 @@ import (
 
 	"github.com/postrider/postrider/broker/snsbroker"
 	"github.com/postrider/postrider/examples/orders/cloud"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 func (r *rig) attribute(queue string, name types.QueueAttributeName) string {
-	r.t.Helper()
-	out, err := r.queues.GetQueueAttributes(r.t.Context(), &sqs.GetQueueAttributesInput{
-		QueueUrl: r.url(queue), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
+	r.T.Helper()
+	out, err := r.Queues.GetQueueAttributes(r.T.Context(), &sqs.GetQueueAttributesInput{
+		QueueUrl: r.URL(queue), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return out.Attributes[string(name)]
 }
@@ -30,15 +31,15 @@ func (r *rig) attribute(queue string, name types.QueueAttributeName) string {
 // impatient ends the queues' long polls, which provisioning asks for and a test
 // would wait for.
 func (r *rig) impatient(queues ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	const wait = types.QueueAttributeNameReceiveMessageWaitTimeSeconds
 	for _, queue := range queues {
 		if got := r.attribute(queue, wait); got != "20" {
-			r.t.Errorf("queue %s: long polls of %q s, want 20", queue, got)
+			r.T.Errorf("queue %s: long polls of %q s, want 20", queue, got)
 		}
-		_, err := r.queues.SetQueueAttributes(r.t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: r.url(queue), Attributes: map[string]string{string(wait): "0"}})
+		_, err := r.Queues.SetQueueAttributes(r.T.Context(), &sqs.SetQueueAttributesInput{QueueUrl: r.URL(queue), Attributes: map[string]string{string(wait): "0"}})
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 }
@@ -48,11 +49,11 @@ func (r *rig) impatient(queues ...string) {
 func TestProvisionedFanOut(t *testing.T) {
 	for _, suffix := range []string{"", ".fifo"} {
 		r := newRig(t)
-		topic := name(suffix)
-		queues := []string{name("-orders" + suffix), name("-mails" + suffix), name("-analytics" + suffix), name("-search" + suffix)}
+		topic := awsrig.Name(suffix)
+		queues := []string{awsrig.Name("-orders" + suffix), awsrig.Name("-mails" + suffix), awsrig.Name("-analytics" + suffix), awsrig.Name("-search" + suffix)}
 		var arn string
 		for range 2 {
-			got, err := cloud.EnsureFanOut(t.Context(), r.topics, r.queues, topic, queues...)
+			got, err := cloud.EnsureFanOut(t.Context(), r.topics, r.Queues, topic, queues...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,10 +98,10 @@ func TestProvisionedFanOut(t *testing.T) {
 			}
 		}
 		r.impatient(queues...)
-		msgs := orders(t, 12)
-		r.all(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
+		msgs := awsrig.Orders(t, 12)
+		r.All(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
 		for _, queue := range queues {
-			r.once(queue, msgs...)
+			r.Once(queue, msgs...)
 		}
 	}
 }
@@ -110,7 +111,7 @@ func TestProvisioningMendsAndKeeps(t *testing.T) {
 	topic, arn := r.topic("", nil)
 	queue := r.queue(arn, false) // not raw
 	theirs := `{"Version":"2008-10-17","Statement":{"Sid":"theirs","Effect":"Deny","Principal":"*","Action":"sqs:*","Resource":"*"}}`
-	_, err := r.queues.SetQueueAttributes(t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: r.url(queue), Attributes: map[string]string{"Policy": theirs}})
+	_, err := r.Queues.SetQueueAttributes(t.Context(), &sqs.SetQueueAttributesInput{QueueUrl: r.URL(queue), Attributes: map[string]string{"Policy": theirs}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +127,9 @@ func TestProvisioningMendsAndKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := name("")
+	other := awsrig.Name("")
 	for _, topic := range []string{topic, other, topic} {
-		if _, err := cloud.EnsureFanOut(t.Context(), r.topics, r.queues, topic, queue); err != nil {
+		if _, err := cloud.EnsureFanOut(t.Context(), r.topics, r.Queues, topic, queue); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,28 +156,28 @@ func TestProvisioningMendsAndKeeps(t *testing.T) {
 // and disturbs no other.
 func TestDeadLettersOfOneService(t *testing.T) {
 	r := newRig(t)
-	good, bad := name("-good"), name("-bad")
-	topic := name("")
-	if _, err := cloud.EnsureFanOut(t.Context(), r.topics, r.queues, topic, good, bad); err != nil {
+	good, bad := awsrig.Name("-good"), awsrig.Name("-bad")
+	topic := awsrig.Name("")
+	if _, err := cloud.EnsureFanOut(t.Context(), r.topics, r.Queues, topic, good, bad); err != nil {
 		t.Fatal(err)
 	}
 	r.impatient(good, bad)
-	msgs := orders(t, 3)
-	r.all(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
+	msgs := awsrig.Orders(t, 3)
+	r.All(r.publisher(snsbroker.PublisherConfig{Topic: topic}), msgs)
 	for range 2 * cloud.MaxReceives {
-		out, err := r.queues.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: r.url(bad), MaxNumberOfMessages: 10})
+		out, err := r.Queues.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: r.URL(bad), MaxNumberOfMessages: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range out.Messages {
-			_, err := r.queues.ChangeMessageVisibility(t.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: r.url(bad), ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: 0})
+			_, err := r.Queues.ChangeMessageVisibility(t.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: r.URL(bad), ReceiptHandle: m.ReceiptHandle, VisibilityTimeout: 0})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		n, err := r.left(t.Context(), cloud.DeadLetterQueue(bad))
+		n, err := r.Left(t.Context(), cloud.DeadLetterQueue(bad))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,6 +188,6 @@ func TestDeadLettersOfOneService(t *testing.T) {
 			t.Fatalf("%d dead letters, want %d", n, len(msgs))
 		}
 	}
-	r.once(good, msgs...)
-	r.once(cloud.DeadLetterQueue(bad), msgs...)
+	r.Once(good, msgs...)
+	r.Once(cloud.DeadLetterQueue(bad), msgs...)
 }

@@ -8,14 +8,15 @@ import (
 
 	"github.com/postrider/postrider/broker/sqsbroker"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 // BenchmarkPublish sends batches of 100 with four requests at a time, straight
 // to the emulator.
 func BenchmarkPublish(b *testing.B) {
 	r := newRig(b)
-	p := r.publisher(sqsbroker.PublisherConfig{Client: r.direct, Queue: r.queue("", nil)})
-	msgs := orders(b, 100)
+	p := r.publisher(sqsbroker.PublisherConfig{Client: r.Queues, Queue: r.Queue("", nil)})
+	msgs := awsrig.Orders(b, 100)
 	for b.Loop() {
 		for _, result := range p.Publish(b.Context(), msgs) {
 			if result.Err != nil {
@@ -30,15 +31,15 @@ func BenchmarkPublish(b *testing.B) {
 // default settings.
 func BenchmarkConsume(b *testing.B) {
 	r := newRig(b)
-	queue := r.queue("", nil)
-	p := r.publisher(sqsbroker.PublisherConfig{Client: r.direct, Queue: queue})
-	msgs := orders(b, 5000)
+	queue := r.Queue("", nil)
+	p := r.publisher(sqsbroker.PublisherConfig{Client: r.Queues, Queue: queue})
+	msgs := awsrig.Orders(b, 5000)
 	for b.Loop() {
 		b.StopTimer()
 		p.Publish(b.Context(), msgs)
 		ctx, cancel := context.WithCancel(b.Context())
 		var handled atomic.Int64
-		c := r.consumer(sqsbroker.ConsumerConfig{Client: r.direct, Queue: queue})
+		c := r.Consumer(sqsbroker.ConsumerConfig{Client: r.Queues, Queue: queue})
 		b.StartTimer()
 		var wg sync.WaitGroup
 		wg.Go(func() {

@@ -2,10 +2,8 @@ package sqs_test
 
 import (
 	"context"
-	"regexp"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -15,7 +13,7 @@ import (
 	"github.com/postrider/postrider/conformance"
 	"github.com/postrider/postrider/examples/orders/awsproxy"
 	"github.com/postrider/postrider/inbox"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 func TestPublisherConforms(t *testing.T) {
@@ -28,33 +26,21 @@ func TestConsumerConforms(t *testing.T) {
 	t.Run("fifo base64", func(t *testing.T) { conformance.Consumer(t, harness(".fifo", sqsbroker.Base64)) })
 }
 
-// What SQS takes, as its documentation has it.
-var taken = regexp.MustCompile(`^[\x{9}\x{A}\x{D}\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]*$`)
-
-func refusedRaw(m outbox.Message) bool {
-	for _, s := range []string{string(m.Payload), m.Topic, m.Key, m.Type, m.ContentType} {
-		if !utf8.ValidString(s) || !taken.MatchString(s) {
-			return true
-		}
-	}
-	return len(m.Payload) == 0
-}
-
 func harness(suffix string, encoding sqsbroker.Encoding) conformance.BrokerFactory {
 	return func(t testing.TB) conformance.BrokerHarness {
 		r := newRig(t)
-		queue := r.queue(suffix, nil)
+		queue := r.Queue(suffix, nil)
 		h := conformance.BrokerHarness{
 			Publisher:   r.publisher(sqsbroker.PublisherConfig{Queue: queue, Encoding: encoding}),
-			Consumer:    func(testing.TB) inbox.Consumer { return r.consumer(sqsbroker.ConsumerConfig{Queue: queue}) },
+			Consumer:    func(testing.TB) inbox.Consumer { return r.Consumer(sqsbroker.ConsumerConfig{Queue: queue}) },
 			OrderPerKey: suffix == ".fifo",
 			Hidden:      3 * time.Second,
 			MaxBytes:    sqsbroker.MaxMessageBytes - 100, // the attributes have more
-			Left:        func(ctx context.Context) (int, error) { return r.left(ctx, queue) },
-			Hang:        func() func() { return r.proxy.Add(awsproxy.Rule{Fault: awsproxy.Hang()}) },
+			Left:        func(ctx context.Context) (int, error) { return r.Left(ctx, queue) },
+			Hang:        func() func() { return r.Proxy.Add(awsproxy.Rule{Fault: awsproxy.Hang()}) },
 			Poison: func(ctx context.Context) error {
 				in := &sqs.SendMessageInput{
-					QueueUrl: r.url(queue), MessageBody: aws.String("{}"),
+					QueueUrl: r.URL(queue), MessageBody: aws.String("{}"),
 					MessageAttributes: map[string]types.MessageAttributeValue{
 						"postrider-id": {DataType: aws.String("String"), StringValue: aws.String("no id at all")},
 					},
@@ -62,12 +48,12 @@ func harness(suffix string, encoding sqsbroker.Encoding) conformance.BrokerFacto
 				if suffix == ".fifo" {
 					in.MessageGroupId, in.MessageDeduplicationId = aws.String("poison"), aws.String("poison")
 				}
-				_, err := r.direct.SendMessage(ctx, in)
+				_, err := r.Queues.SendMessage(ctx, in)
 				return err
 			},
 		}
 		if encoding == sqsbroker.Raw {
-			h.Refuses = refusedRaw
+			h.Refuses = awsrig.RefusedRaw
 		} else {
 			h.MaxBytes = h.MaxBytes / 4 * 3
 		}

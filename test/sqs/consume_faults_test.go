@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/memstore"
+	"github.com/postrider/postrider/test/internal/awsrig"
 )
 
 // start runs the consumer until the test ends or stop is called; stop returns
@@ -81,10 +82,10 @@ func (c *tally) each(t *testing.T, msgs []outbox.Message, n int) {
 }
 
 func (r *rig) publishAll(queue string, msgs []outbox.Message) {
-	r.t.Helper()
-	for i, result := range r.publisher(sqsbroker.PublisherConfig{Client: r.direct, Queue: queue}).Publish(r.t.Context(), msgs) {
+	r.T.Helper()
+	for i, result := range r.publisher(sqsbroker.PublisherConfig{Client: r.Queues, Queue: queue}).Publish(r.T.Context(), msgs) {
 		if result.Err != nil {
-			r.t.Fatalf("message %d: %v", i, result.Err)
+			r.T.Fatalf("message %d: %v", i, result.Err)
 		}
 	}
 }
@@ -93,11 +94,11 @@ func (r *rig) publishAll(queue string, msgs []outbox.Message) {
 // inbox lets one effect through.
 func TestTwoCopiesHaveOneEffect(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
-	msgs := orders(t, 40)
+	queue := r.Queue("", nil)
+	msgs := awsrig.Orders(t, 40)
 	r.publishAll(queue, msgs)
 	r.publishAll(queue, msgs)
-	r.proxy.Add(awsproxy.Rule{Target: "ReceiveMessage", Fault: awsproxy.DeliverTwice()})
+	r.Proxy.Add(awsproxy.Rule{Target: "ReceiveMessage", Fault: awsproxy.DeliverTwice()})
 	store := memstore.Inbox{Store: memstore.New(memstore.Options{})}
 	var effects, deliveries tally
 	once := inbox.Once(store, "fulfilment", func(_ context.Context, _ *memstore.Tx, m outbox.Message) error {
@@ -109,7 +110,7 @@ func TestTwoCopiesHaveOneEffect(t *testing.T) {
 		return once(ctx, m)
 	}
 	for range 2 {
-		start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue}), handle)
+		start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue}), handle)
 	}
 	until(t, "the queue is empty", func() bool { return r.mustLeft(queue) == 0 && effects.distinct() == len(msgs) })
 	effects.each(t, msgs, 1)
@@ -126,15 +127,15 @@ func TestTwoCopiesHaveOneEffect(t *testing.T) {
 // twice meanwhile.
 func TestFailedDeletionsAreTriedAgain(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
-	msgs := orders(t, 60)
+	queue := r.Queue("", nil)
+	msgs := awsrig.Orders(t, 60)
 	r.publishAll(queue, msgs)
-	r.proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Count: 3, Fault: awsproxy.Throttle()})
+	r.Proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Count: 3, Fault: awsproxy.Throttle()})
 	for i := range 10 {
-		r.proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Probability: 0.3, Count: 5, Fault: awsproxy.FailEntries(awsproxy.At(i), "InternalError", false)})
+		r.Proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Probability: 0.3, Count: 5, Fault: awsproxy.FailEntries(awsproxy.At(i), "InternalError", false)})
 	}
 	var seen tally
-	stop := start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue}), seen.counting)
+	stop := start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue}), seen.counting)
 	until(t, "the queue is empty", func() bool { return r.mustLeft(queue) == 0 })
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -146,14 +147,14 @@ func TestFailedDeletionsAreTriedAgain(t *testing.T) {
 // is in hand is kept hidden, and the stop says what will come again.
 func TestDeletionIsAway(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
-	msgs := orders(t, 200)
+	queue := r.Queue("", nil)
+	msgs := awsrig.Orders(t, 200)
 	r.publishAll(queue, msgs)
-	end := r.proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Fault: awsproxy.AccessDenied()})
+	end := r.Proxy.Add(awsproxy.Rule{Target: "DeleteMessageBatch", Fault: awsproxy.AccessDenied()})
 	var seen tally
-	c := r.consumer(sqsbroker.ConsumerConfig{Queue: queue, Handlers: 10, StopTimeout: 100 * time.Millisecond})
+	c := r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, Handlers: 10, StopTimeout: 100 * time.Millisecond})
 	stop := start(t, c, seen.counting)
-	until(t, "visibility was extended twice", func() bool { return r.proxy.Requests("ChangeMessageVisibilityBatch") >= 6 })
+	until(t, "visibility was extended twice", func() bool { return r.Proxy.Requests("ChangeMessageVisibilityBatch") >= 6 })
 	handled := seen.distinct()
 	if handled > 40 {
 		t.Errorf("%d messages were handled although none can be deleted", handled)
@@ -171,29 +172,29 @@ func TestDeletionIsAway(t *testing.T) {
 // The service is away for a while: no busy loop, and everything goes on.
 func TestUnreachableForAWhile(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
+	queue := r.Queue("", nil)
 	var seen tally
-	start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue, Handlers: 10}), seen.counting)
-	first := orders(t, 5)
+	start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, Handlers: 10}), seen.counting)
+	first := awsrig.Orders(t, 5)
 	r.publishAll(queue, first)
 	until(t, "it runs", func() bool { return seen.distinct() == len(first) && r.mustLeft(queue) == 0 })
 
-	r.proxy.Down()
-	before := r.proxy.Connects()
-	later := orders(t, 30)
+	r.Proxy.Down()
+	before := r.Proxy.Connects()
+	later := awsrig.Orders(t, 30)
 	r.publishAll(queue, later)
 	p := r.publisher(sqsbroker.PublisherConfig{Queue: queue})
-	more := orders(t, 5)
-	if failed := pick(t, more, p.Publish(t.Context(), more), outbox.ClassUnavailable); len(failed) != len(more) {
+	more := awsrig.Orders(t, 5)
+	if failed := awsrig.Pick(t, more, p.Publish(t.Context(), more), outbox.ClassUnavailable); len(failed) != len(more) {
 		t.Errorf("%d of %d messages failed while the queue was away", len(failed), len(more))
 	}
 	outage := time.NewTimer(2 * time.Second)
 	<-outage.C
-	if n := r.proxy.Connects() - before; n < 3 || n > 25 {
+	if n := r.Proxy.Connects() - before; n < 3 || n > 25 {
 		t.Errorf("%d connects in 2 s of outage", n)
 	}
-	r.proxy.Up()
-	if failed := pick(t, more, p.Publish(t.Context(), more), outbox.ClassUnavailable); len(failed) != 0 {
+	r.Proxy.Up()
+	if failed := awsrig.Pick(t, more, p.Publish(t.Context(), more), outbox.ClassUnavailable); len(failed) != 0 {
 		t.Errorf("%d messages failed afterwards", len(failed))
 	}
 	all := append(append(first, later...), more...)
@@ -205,7 +206,7 @@ func TestUnreachableForAWhile(t *testing.T) {
 func TestPoisonEndsInTheDeadLetterQueue(t *testing.T) {
 	r := newRig(t)
 	queue, dead := r.withDeadLetters(2)
-	msgs := orders(t, 30)
+	msgs := awsrig.Orders(t, 30)
 	r.publishAll(queue, msgs)
 	for name, attributes := range map[string]map[string]string{
 		"id":       {"postrider-id": "none"},
@@ -213,17 +214,17 @@ func TestPoisonEndsInTheDeadLetterQueue(t *testing.T) {
 		"base64":   {"postrider-encoding": "base64"},
 		"headers":  {"postrider-headers": "[]"},
 	} {
-		in := &sqs.SendMessageInput{QueueUrl: r.url(queue), MessageBody: aws.String("undecodable " + name), MessageAttributes: map[string]types.MessageAttributeValue{}}
+		in := &sqs.SendMessageInput{QueueUrl: r.URL(queue), MessageBody: aws.String("undecodable " + name), MessageAttributes: map[string]types.MessageAttributeValue{}}
 		for k, v := range attributes {
 			in.MessageAttributes[k] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String(v)}
 		}
-		if _, err := r.direct.SendMessage(t.Context(), in); err != nil {
+		if _, err := r.Queues.SendMessage(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var log syncBuffer
 	var seen tally
-	start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue, Logger: slog.New(slog.NewTextHandler(&log, nil))}), func(_ context.Context, m outbox.Message) error {
+	start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, Logger: slog.New(slog.NewTextHandler(&log, nil))}), func(_ context.Context, m outbox.Message) error {
 		seen.note(m)
 		switch m.ID {
 		case msgs[3].ID:
@@ -236,7 +237,7 @@ func TestPoisonEndsInTheDeadLetterQueue(t *testing.T) {
 		return nil
 	})
 	until(t, "seven dead letters and an empty queue", func() bool { return r.mustLeft(dead) == 7 && r.mustLeft(queue) == 0 })
-	got := r.bodies(dead)
+	got := r.Bodies(dead)
 	for _, want := range []string{"undecodable id", "undecodable encoding", "undecodable base64", "undecodable headers", `{"n":3}`, `{"n":4}`, `{"n":5}`} {
 		if got[want] != 1 {
 			t.Errorf("%s is %d times in the dead-letter queue", want, got[want])
@@ -254,10 +255,10 @@ func TestPoisonEndsInTheDeadLetterQueue(t *testing.T) {
 // A stop does not wait for the end of a long poll.
 func TestStopAbortsTheLongPoll(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
+	queue := r.Queue("", nil)
 	var seen tally
-	stop := start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue, WaitTime: 20 * time.Second}), seen.counting)
-	until(t, "a poll is under way", func() bool { return r.proxy.Requests("ReceiveMessage") > 0 })
+	stop := start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue, WaitTime: 20 * time.Second}), seen.counting)
+	until(t, "a poll is under way", func() bool { return r.Proxy.Requests("ReceiveMessage") > 0 })
 	started := time.Now()
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -270,14 +271,14 @@ func TestStopAbortsTheLongPoll(t *testing.T) {
 // A consumer that starts before its queue exists waits for it.
 func TestConsumerWaitsForItsQueue(t *testing.T) {
 	r := newRig(t)
-	name := strings.Replace(r.queue("", nil), "test-", "late-", 1)
+	name := strings.Replace(r.Queue("", nil), "test-", "late-", 1)
 	var seen tally
-	start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: name}), seen.counting)
-	until(t, "it asked for its queue", func() bool { return r.proxy.Requests("GetQueueUrl") > 1 })
-	if _, err := r.direct.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(name)}); err != nil {
+	start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: name}), seen.counting)
+	until(t, "it asked for its queue", func() bool { return r.Proxy.Requests("GetQueueUrl") > 1 })
+	if _, err := r.Queues.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(name)}); err != nil {
 		t.Fatal(err)
 	}
-	msgs := orders(t, 3)
+	msgs := awsrig.Orders(t, 3)
 	r.publishAll(name, msgs)
 	until(t, "all are handled", func() bool { return seen.distinct() == len(msgs) })
 }
@@ -286,9 +287,9 @@ func TestConsumerWaitsForItsQueue(t *testing.T) {
 // share.
 func TestForeignMessages(t *testing.T) {
 	r := newRig(t)
-	queue := r.queue("", nil)
-	sent, err := r.direct.SendMessage(t.Context(), &sqs.SendMessageInput{
-		QueueUrl: r.url(queue), MessageBody: aws.String("hello"),
+	queue := r.Queue("", nil)
+	sent, err := r.Queues.SendMessage(t.Context(), &sqs.SendMessageInput{
+		QueueUrl: r.URL(queue), MessageBody: aws.String("hello"),
 		MessageAttributes: map[string]types.MessageAttributeValue{
 			"EventType": {DataType: aws.String("String"), StringValue: aws.String("greeting")},
 			"count":     {DataType: aws.String("Number"), StringValue: aws.String("9007199254740993")},
@@ -300,7 +301,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 	var deliveries atomic.Int32
 	got := make(chan outbox.Message, 2)
-	start(t, r.consumer(sqsbroker.ConsumerConfig{Queue: queue}), func(_ context.Context, m outbox.Message) error {
+	start(t, r.Consumer(sqsbroker.ConsumerConfig{Queue: queue}), func(_ context.Context, m outbox.Message) error {
 		got <- m
 		if deliveries.Add(1) == 1 {
 			return errors.New("once more")

@@ -23,7 +23,7 @@ func TestOneQueueOfTenHangs(t *testing.T) {
 	const n, room = 300, 200
 	queues := make([]string, 10)
 	for i := range queues {
-		queues[i] = r.queue("", nil)
+		queues[i] = r.Queue("", nil)
 	}
 	hanging := queues[3]
 	release := hang(r, hanging)
@@ -66,13 +66,13 @@ func TestOneQueueOfTenHangs(t *testing.T) {
 		t.Error(err)
 	}
 	for _, queue := range queues {
-		r.once(queue, want...)
+		r.Once(queue, want...)
 	}
 }
 
 // hang lets the proxy answer nothing about a queue's messages.
 func hang(r *rig, queue string) (release func()) {
-	return r.proxy.Add(awsproxy.Rule{Target: "SendMessageBatch", Containing: queue, Fault: awsproxy.Hang()})
+	return r.Proxy.Add(awsproxy.Rule{Target: "SendMessageBatch", Containing: queue, Fault: awsproxy.Hang()})
 }
 
 // relayTo runs a relay with that much room in hand.

@@ -29,9 +29,10 @@ const consumer = "analytics"
 var migrations embed.FS
 
 // Open opens the service's database and creates what is missing in it. The
-// schema is that of the inbox in PostgreSQL; empty for the default.
-func Open(ctx context.Context, where config.Database, schema string) (*inboxdb.DB, error) {
-	return inboxdb.Open(ctx, where, inboxdb.Options{Migrations: migrations, Schema: schema})
+// options' migrations are the service's own.
+func Open(ctx context.Context, where config.Database, o inboxdb.Options) (*inboxdb.DB, error) {
+	o.Migrations = migrations
+	return inboxdb.Open(ctx, where, o)
 }
 
 // Config is what the service needs.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/orders/event"
+	"github.com/postrider/postrider/examples/orders/inboxdb"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
@@ -39,7 +40,7 @@ func onEach(t *testing.T, test func(t *testing.T, open func() *Service)) {
 				t.Fatal(err)
 			}
 			test(t, func() *Service {
-				db, err := Open(t.Context(), where, "")
+				db, err := Open(t.Context(), where, inboxdb.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,6 +3,7 @@ package awsemulator
 import (
 	"bytes"
 	"encoding/json"
+	"hash/crc32"
 	"io"
 	"mime"
 	"net/http"
@@ -10,11 +11,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 )
 
-// front stands before the emulator and makes up for what it lacks of SNS.
+// front stands before the emulator and makes up for what it lacks of SNS and
+// DynamoDB.
 type front struct {
 	server   *httptest.Server
 	emulator string // base URL
@@ -39,7 +42,7 @@ func startFront(emulator string) *front {
 				r.Out.Host = r.In.Host
 			},
 			Transport:      transport,
-			ModifyResponse: withoutNoise,
+			ModifyResponse: mend,
 			// Nobody reads the answer to a request whose client has gone.
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		},
@@ -75,14 +78,35 @@ const formType = "application/x-www-form-urlencoded"
 
 const receiveMessage = "AmazonSQS.ReceiveMessage"
 
+// mend makes an answer what AWS would have sent.
+func mend(resp *http.Response) error {
+	switch target := resp.Request.Header.Get("X-Amz-Target"); {
+	case strings.HasPrefix(target, "DynamoDB_"):
+		return withChecksum(resp)
+	case target == receiveMessage && resp.StatusCode == http.StatusOK:
+		return withoutNoise(resp)
+	}
+	return nil
+}
+
+// withChecksum adds the checksum that DynamoDB's answers have. The SDK logs a
+// warning about each that lacks it.
+func withChecksum(resp *http.Response) error {
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.Header.Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10))
+	return nil
+}
+
 // withoutNoise removes an attribute that SNS does not add, and the emulator
 // does, from messages that SNS delivered to a queue: MessageId, whose value is
 // the id of the message. An attribute of that name with another kind of value
 // is somebody's own and stays.
 func withoutNoise(resp *http.Response) error {
-	if resp.Request.Header.Get("X-Amz-Target") != receiveMessage || resp.StatusCode != http.StatusOK {
-		return nil
-	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sns/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
 	"github.com/google/uuid"
 
 	"github.com/postrider/postrider/examples/orders/awsemulator"
@@ -121,5 +123,18 @@ func TestPublishBatchRefuses(t *testing.T) {
 	r = newRig(t, ".fifo")
 	if out, err := r.publish(entry("a", "1")); err != nil || len(out.Failed) != 1 || *out.Failed[0].Code != "InvalidParameter" || !out.Failed[0].SenderFault {
 		t.Errorf("without a group: %+v, %v", out, err)
+	}
+}
+
+// The SDK has nothing to complain about in the answers of DynamoDB.
+func TestDynamoDBAnswersAreTaken(t *testing.T) {
+	server := awsemulator.Start()
+	t.Cleanup(server.Close)
+	cfg := server.Config()
+	cfg.Logger = logging.LoggerFunc(func(_ logging.Classification, format string, values ...any) {
+		t.Errorf(format, values...)
+	})
+	if _, err := dynamodb.NewFromConfig(cfg).ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
+		t.Error(err)
 	}
 }

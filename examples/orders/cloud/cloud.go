@@ -55,9 +55,12 @@ func Hint(err error) string {
 	return ""
 }
 
-// Unreachable reports whether err means that no connection was to be had.
+// Unreachable reports whether err means that no connection was to be had. An
+// address that this program cannot listen on is something else.
 func Unreachable(err error) bool {
-	op, network := errors.AsType[*net.OpError](err)
+	if op, network := errors.AsType[*net.OpError](err); network {
+		return op.Op != "listen"
+	}
 	_, dns := errors.AsType[*net.DNSError](err)
-	return network && op.Op != "listen" || dns
+	return dns
 }

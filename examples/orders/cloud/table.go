@@ -6,9 +6,18 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/postrider/postrider/internal/awsbody"
 )
+
+// DynamoDB returns a client that loses no answers; package awsbody says how one
+// could. (The clients of SQS and SNS are the brokers' business.)
+func DynamoDB(cfg aws.Config) *dynamodb.Client {
+	return dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) { o.HTTPClient = awsbody.Wrap(o.HTTPClient) })
+}
 
 // tableTimeout is how long EnsureTable waits for a table to become usable.
 const tableTimeout = 2 * time.Minute

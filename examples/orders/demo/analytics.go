@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/orders/analytics"
 	"github.com/postrider/postrider/examples/orders/event"
+	"github.com/postrider/postrider/examples/orders/inboxdb"
 	"github.com/postrider/postrider/examples/orders/order"
 	"github.com/postrider/postrider/examples/orders/page"
 )
@@ -25,7 +26,7 @@ const (
 
 // newAnalytics makes analytics with a database of its own.
 func newAnalytics(ctx context.Context, f *folder, log *slog.Logger) (*reaction, *analytics.Service, error) {
-	db, err := analytics.Open(ctx, config.Database{Kind: config.SQLite, Path: f.sqlite("analytics")}, "")
+	db, err := analytics.Open(ctx, config.Database{Kind: config.SQLite, Path: f.sqlite("analytics")}, inboxdb.Options{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/postrider/postrider/examples/orders/filelock"
 )
 
 // Variables of the emulator, which reads them before main begins.
@@ -54,8 +56,10 @@ func open(o Options) (*folder, error) {
 	if err := restartWith(f.emulator()); err != nil {
 		return nil, err
 	}
-	if f.lock, err = lockFile(filepath.Join(path, "lock")); err != nil {
+	if f.lock, err = filelock.Lock(filepath.Join(path, "lock")); errors.Is(err, filelock.ErrTaken) {
 		return nil, &SetupError{fmt.Errorf("lock %s: %w", path, err), "another demo is using the folder: stop it, or choose another one with --keep"}
+	} else if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/postrider/postrider/examples/orders/cloud"
 	"github.com/postrider/postrider/examples/orders/event"
+	"github.com/postrider/postrider/internal/awsmsg"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -73,8 +73,10 @@ func New(c Config) (*Service, error) {
 
 // Handle is the service's inbox.Handler. The write's own condition is its
 // inbox: the order's id is the item's key, so a second copy of the event finds
-// the item there and is a success. On any error the message stays in the queue
-// and comes again; one that can never be decoded ends in the dead-letter queue.
+// the item there and is a success. A DynamoDB that cannot be reached, throttles,
+// fails, or lacks the table or the right to it is unavailable; on any other
+// error the message stays in the queue and comes again; one that can never be
+// decoded ends in the dead-letter queue.
 func (s *Service) Handle(ctx context.Context, m outbox.Message) error {
 	e, ok, err := event.Read(m)
 	if err != nil {
@@ -97,11 +99,7 @@ func (s *Service) Handle(ctx context.Context, m outbox.Message) error {
 	})
 	_, duplicate := errors.AsType[*types.ConditionalCheckFailedException](err)
 	if err != nil && !duplicate {
-		err = fmt.Errorf("fulfilment: write order %s: %w", e.OrderID, err)
-		if cloud.Unreachable(err) {
-			return outbox.Unavailable(err)
-		}
-		return err
+		return awsmsg.Classify(ctx, fmt.Errorf("fulfilment: write order %s: %w", e.OrderID, err))
 	}
 	s.handled(e, duplicate)
 	return nil

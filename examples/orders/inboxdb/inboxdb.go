@@ -107,10 +107,11 @@ func (d *DB) Seen(ctx context.Context, consumer string, id uuid.UUID) (bool, err
 // Reader is for queries. With SQLite it cannot write.
 func (d *DB) Reader() *sql.DB { return d.read }
 
-// Check reports why the database cannot be read.
+// Check reports why the database cannot be read. The error's class says whether
+// it is away (unavailable), or not.
 func (d *DB) Check(ctx context.Context) error {
 	if err := d.read.PingContext(ctx); err != nil {
-		return fmt.Errorf("reach the database %s: %w", d.where, err)
+		return classify(fmt.Errorf("reach the database %s: %w", d.where, err))
 	}
 	return nil
 }

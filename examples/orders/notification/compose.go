@@ -37,10 +37,7 @@ const maxName = 200
 // compose writes the order's mail. Whatever the event holds, it yields one mail
 // to one recipient whose text and HTML show the customer's name as text.
 func (s *Service) compose(e event.OrderCreated) (letter, error) {
-	to := s.recipient(e.CustomerID)
-	if err := checkAddress(to); err != nil {
-		return letter{}, fmt.Errorf("the recipient: %w", err)
-	}
+	to := addressAt(e.CustomerID, s.domain)
 	placed, err := time.Parse(time.RFC3339, e.CreatedAt)
 	if err != nil {
 		return letter{}, err

@@ -55,9 +55,9 @@ type Config struct {
 	Server Server
 	// From is the sender. Default: DefaultFrom.
 	From mail.Address
-	// Recipient says where a customer's mails go. The address must be one of
-	// ASCII characters. Default: AtDomain(DefaultDomain).
-	Recipient func(customerID string) string
+	// Domain is where customers have their addresses: c1's is c1@Domain. In
+	// ASCII. Default: DefaultDomain.
+	Domain string
 	// Logger gets events of no concern. Default: slog.Default.
 	Logger *slog.Logger
 	// Handled, if set, is called after an event has been dealt with; duplicate
@@ -67,12 +67,12 @@ type Config struct {
 
 // Service is the notification service. It is safe for concurrent use.
 type Service struct {
-	db        *inboxdb.DB
-	mailer    *mailer
-	from      mail.Address
-	recipient func(string) string
-	log       *slog.Logger
-	handled   func(event.OrderCreated, bool)
+	db      *inboxdb.DB
+	mailer  *mailer
+	from    mail.Address
+	domain  string
+	log     *slog.Logger
+	handled func(event.OrderCreated, bool)
 }
 
 // New returns the service, or everything that is wrong with the config. It
@@ -96,13 +96,16 @@ func New(c Config) (*Service, error) {
 	if err := checkAddress(c.From.Address); err != nil {
 		errs = append(errs, fmt.Errorf("notification: the sender: %w", err))
 	}
+	if c.Domain == "" {
+		c.Domain = DefaultDomain
+	}
+	if err := checkAddress(addressAt("c1", c.Domain)); err != nil {
+		errs = append(errs, fmt.Errorf("notification: the customers' domain %q: %w", c.Domain, err))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	s := &Service{db: c.DB, mailer: mailer, from: c.From, recipient: c.Recipient, log: c.Logger, handled: c.Handled}
-	if s.recipient == nil {
-		s.recipient = AtDomain(DefaultDomain)
-	}
+	s := &Service{db: c.DB, mailer: mailer, from: c.From, domain: c.Domain, log: c.Logger, handled: c.Handled}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

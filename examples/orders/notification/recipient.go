@@ -18,12 +18,10 @@ const DefaultDomain = "customers.example"
 // 64 are allowed before the @, and the checksum needs some.
 const keptOfName = 40
 
-// AtDomain gives every customer an address at the domain: c1 is c1@domain. An
-// id that cannot be used as it is keeps its letters and digits, and gets a part
-// of its checksum, so that no two customers share an address.
-func AtDomain(domain string) func(customerID string) string {
-	return func(customerID string) string { return localPart(customerID) + "@" + domain }
-}
+// addressAt is the customer's address at the domain: c1 is c1@domain. An id that
+// cannot be used as it is keeps its letters and digits, and gets a part of its
+// checksum, so that no two customers share an address.
+func addressAt(customerID, domain string) string { return localPart(customerID) + "@" + domain }
 
 func localPart(customerID string) string {
 	plain := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }

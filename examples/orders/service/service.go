@@ -32,8 +32,9 @@ type Config struct {
 	Listener net.Listener
 	// API answers every path but /healthz. nil: there is none.
 	API http.Handler
-	// Check reports why the service's own data cannot be used, for /healthz.
-	// nil: it always can.
+	// Check reports why the service's own data cannot be used, for /healthz. An
+	// error of class unavailable is one that a restart does not mend. nil: it
+	// always can.
 	Check func(context.Context) error
 	// Logger gets starts, stops and outages. Default: slog.Default.
 	Logger *slog.Logger
@@ -124,13 +125,14 @@ func (s *Service) Handler() http.Handler {
 func (s *Service) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()
-	if err := s.cfg.Check(ctx); err != nil {
+	err := s.cfg.Check(ctx)
+	if err != nil && !unavailable(err) {
 		s.cfg.Logger.WarnContext(ctx, "health check failed", "service", s.cfg.Name, "error", err)
 		(&web.Problem{Status: http.StatusServiceUnavailable, Detail: "the service cannot use its own data"}).ServeHTTP(w, r)
 		return
 	}
 	status := "ok"
-	if s.Waiting() > 0 {
+	if err != nil || s.Waiting() > 0 {
 		status = "waiting"
 	}
 	web.WriteJSON(w, http.StatusOK, map[string]string{"status": status})

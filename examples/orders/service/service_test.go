@@ -192,16 +192,11 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "http://" + listener.Addr().String()
-	broken := false
+	var broken error
 	s, err := New(Config{
 		Name: "test", Consumer: newQueue(0), Handle: func(context.Context, outbox.Message) error { return nil }, Listener: listener,
-		API: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		Check: func(context.Context) error {
-			if broken {
-				return errors.New("secret detail")
-			}
-			return nil
-		},
+		API:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
+		Check:  func(context.Context) error { return broken },
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -225,7 +220,9 @@ func TestHealth(t *testing.T) {
 	s.begin(t.Context(), errors.New("away"))
 	get("/healthz", 200, "waiting")
 	s.end(t.Context())
-	broken = true
+	broken = outbox.Unavailable(errors.New("the database is away"))
+	get("/healthz", 200, "waiting")
+	broken = errors.New("secret detail")
 	get("/healthz", 503, "")
 	get("/other", http.StatusTeapot, "")
 	if err := stop(); err != nil {

@@ -1,6 +1,6 @@
 //go:build race
 
-package services
+package programs
 
 // The programs are built as the test is.
 var buildFlags = []string{"-race"}

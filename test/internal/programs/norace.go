@@ -1,5 +1,5 @@
 //go:build !race
 
-package orders
+package programs
 
 var buildFlags []string

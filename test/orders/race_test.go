@@ -1,5 +1,0 @@
-//go:build race
-
-package orders
-
-var buildFlags = []string{"-race"}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package services
-
-var buildFlags []string
