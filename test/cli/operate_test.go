@@ -21,8 +21,14 @@ import (
 
 // onBoth runs a test on PostgreSQL and on SQLite.
 func onBoth(t *testing.T, test func(t *testing.T, db string)) {
-	t.Run("postgres", func(t *testing.T) { test(t, pgtest.Database(t)) })
-	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "shop.db")) })
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, pgtest.Database(t))
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "sqlite:"+filepath.Join(t.TempDir(), "shop.db"))
+	})
 }
 
 // relayByTopic starts a relay that sends each topic to the queue of its name.
