@@ -3,6 +3,7 @@ package relay
 import (
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -23,11 +24,13 @@ type breaker struct {
 	// certain: the destination is away for sure. Otherwise messages of one call have
 	// timed out, and another message will show whose fault it is.
 	certain  bool
+	gone     []identity // suspects that were parked
 	wait     time.Duration
 	probeAt  time.Time
 	probing  bool // a probe is under way
 	checking bool // one with another message, at once, since it is not certain
 	openings int  // tells a probe whose breaker has been closed meanwhile
+	closings int  // tells a call whether it was open meanwhile
 	timer    *time.Timer
 }
 
@@ -61,7 +64,7 @@ func (b *breaker) schedule(now time.Time, wake func()) {
 // reset closes the breaker.
 func (b *breaker) reset() {
 	b.stop()
-	*b = breaker{openings: b.openings}
+	*b = breaker{openings: b.openings, closings: b.closings + 1}
 }
 
 func (b *breaker) stop() {
@@ -176,13 +179,17 @@ func (d *destination) absolve() {
 	}
 }
 
-// suspects is how many there are.
-func (d *destination) suspects() int {
-	n := 0
+// othersFailed reports whether messages of another call than these are under
+// suspicion.
+func (d *destination) othersFailed(items []*item) bool {
 	for _, o := range d.outlets {
-		n += len(o.suspects)
+		if len(o.suspects) > 0 {
+			return true
+		}
 	}
-	return n
+	return len(d.breaker.gone) > 0 && !slices.ContainsFunc(items, func(it *item) bool {
+		return slices.Contains(d.breaker.gone, identityOf(it.delivery))
+	})
 }
 
 // wake gives the destination its turn, for a probe.

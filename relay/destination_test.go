@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,6 +174,43 @@ func TestTimeoutIsJudgedWithinTheDestination(t *testing.T) {
 			t.Errorf("once another one passes: %+v", s)
 		}
 		_ = stop() // the bad one may have arrived
+	})
+}
+
+// Calls that began while the destination was away, and run out of time once it is
+// back, say nothing about their messages.
+func TestTimeoutsOfAnOutageSpendNoAttempt(t *testing.T) {
+	for _, back := range []int{9, 10, 12, 15, 20, 30} {
+		t.Run(fmt.Sprintf("back after %d s", back), func(t *testing.T) { timeoutsOfAnOutage(t, back) })
+	}
+}
+
+func timeoutsOfAnOutage(t *testing.T, back int) {
+	synctest.Test(t, func(t *testing.T) {
+		store, broker := memstore.New(memstore.Options{}), membroker.New()
+		var away atomic.Bool
+		away.Store(true)
+		r, stop := start(t, relay.Config{Store: store, Routes: []relay.Route{queues(&membroker.Publisher{Broker: broker, Before: func(ctx context.Context, _ outbox.Message) error {
+			if away.Load() {
+				return faults["hangs"](ctx)
+			}
+			return nil
+		}})}})
+		const n = 100
+		for i := 1; i <= n; i++ { // the first two are given up after 7.5 s and 8.5 s
+			fillOne(t, store, 1, i, noKey)
+			time.Sleep(time.Second)
+			if i == back {
+				away.Store(false)
+			}
+		}
+		if s := r.Stats().Routes[0]; s.Retried+s.Failed > 0 || s.Unavailable < 5 {
+			t.Errorf("stats %+v", s)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		wantInOrder(t, broker.Messages("q0"), n)
 	})
 }
 

@@ -163,7 +163,14 @@ func (o *outlet) sift(stays func(*item) bool) {
 			o.single(it)
 		}
 	}
-	o.suspects = slices.DeleteFunc(o.suspects, func(x suspect) bool { return !stays(x.item) })
+	o.suspects = slices.DeleteFunc(o.suspects, func(x suspect) bool {
+		id := identityOf(x.item.delivery)
+		if stays(x.item) {
+			return false
+		}
+		o.to.breaker.gone = append(o.to.breaker.gone, id)
+		return true
+	})
 }
 
 // leave takes the session's outlets away from their destinations.

@@ -148,10 +148,12 @@ func (r *route) judge(b *batch, results []outbox.Result, late bool, now time.Tim
 func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 	o, d := b.outlet, b.outlet.to
 	alone := len(b.items) == 1
-	if d.passes != b.passes {
-		// Others got through meanwhile, so the destination is there.
+	if d.passes != b.passes && !d.breaker.open {
+		// Others got through meanwhile, so the destination is there. If it was
+		// away for some of the time, that may have been the reason.
+		away := b.closings != d.breaker.closings
 		for _, it := range items {
-			if alone {
+			if alone && !away {
 				r.retry(o.s, it, err)
 			} else {
 				o.single(it)
@@ -159,7 +161,7 @@ func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 		}
 		return
 	}
-	certain := d.breaker.certain || d.suspects() > 0
+	certain := d.breaker.certain || d.othersFailed(items)
 	for _, it := range items {
 		o.suspects = append(o.suspects, suspect{it, err, alone})
 	}
@@ -175,7 +177,7 @@ func (r *route) silence(b *batch, items []*item, err error, now time.Time) {
 func (r *route) probeFailed(b *batch, silent bool, err error, now time.Time) {
 	o, it, d := b.outlet, b.items[0], b.outlet.to
 	d.err = err
-	if silent && !d.breaker.certain && d.suspects() == 0 {
+	if silent && !d.breaker.certain && !d.othersFailed(b.items) {
 		o.suspects = append(o.suspects, suspect{it, err, true})
 	} else {
 		d.absolve()

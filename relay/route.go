@@ -162,6 +162,7 @@ type batch struct {
 	solo     bool
 	probe    bool
 	counted  bool // among the route's probes
+	closings int  // of the breaker when it was taken
 	began    time.Time
 	deadline time.Time // of the lease
 	passes   uint64    // of the destination when it was taken
@@ -223,7 +224,7 @@ func (r *route) newBatch(o *outlet, items []*item, b batch, now time.Time) *batc
 		r.probing++
 	}
 	d.used = now
-	b.began, b.counted = now, b.probe
+	b.began, b.counted, b.closings = now, b.probe, d.breaker.closings
 	b.outlet, b.items, b.deadline, b.passes, b.openings = o, items, o.s.deadline, d.passes, d.breaker.openings
 	d.calls = append(d.calls, &b)
 	return &b
