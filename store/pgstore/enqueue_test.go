@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,6 +42,58 @@ func TestShardOfKey(t *testing.T) {
 	if len(seen) != shards {
 		t.Errorf("200 messages without a key took only shards %v of %d", seen, shards)
 	}
+}
+
+// The Writer works shards out itself, as the function does; and when the tables
+// have been made anew with another number of them, it fails once rather than
+// write to the wrong one.
+func TestWriterFindsTheShards(t *testing.T) {
+	pool := migrated(t, pgstore.Options{Shards: 5})
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	w := outbox.NewWriter(pgstore.Pgx{})
+	enqueue := func() error {
+		return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			var msgs []outbox.Message
+			for i := range 100 {
+				msgs = append(msgs, outbox.Message{Topic: "t", Key: "key-" + strconv.Itoa(i), Payload: []byte("x")})
+			}
+			return w.Enqueue(t.Context(), tx, msgs...)
+		})
+	}
+	check := func(shards int) {
+		t.Helper()
+		total := 0
+		for shard := range shards {
+			var n, strays int
+			err := conn.QueryRow(t.Context(), fmt.Sprintf(`SELECT count(*), count(*) FILTER (WHERE postrider.shard_of(key) <> %d) FROM postrider.log_%[1]d`, shard)).Scan(&n, &strays)
+			if err != nil || strays > 0 {
+				t.Errorf("shard %d of %d: %d strays, %v", shard, shards, strays, err)
+			}
+			total += n
+		}
+		if total != 100 {
+			t.Errorf("%d messages in %d shards, want 100", total, shards)
+		}
+	}
+	if err := enqueue(); err != nil {
+		t.Fatal(err)
+	}
+	check(5)
+	exec(t, pool, `DROP SCHEMA postrider CASCADE`)
+	if _, err := pgstore.Migrate(t.Context(), pool, pgstore.Options{Shards: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := enqueue(); err == nil {
+		t.Error("enqueued with the number of shards of before")
+	}
+	if err := enqueue(); err != nil {
+		t.Fatal(err)
+	}
+	check(7)
 }
 
 // Neither search_path nor objects of the same names in the way change what

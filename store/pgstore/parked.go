@@ -98,7 +98,7 @@ const (
 	//
 	// The page ends after the message with which it has $5 bytes. Telling the
 	// sizes does not read payloads that lie apart from their row.
-	dueSQL = `SELECT seq, state, closes, again, replay, attempts, gone, expired, id, topic, key, type, content_type,
+	dueSQL = `SELECT seq, arrival, state, closes, again, replay, attempts, gone, expired, id, topic, key, type, content_type,
 			headers::text, payload, created_at, not_before, expires
 		FROM (SELECT p.seq, p.state, p.closes, p.again, p.replay, p.attempts, p.content AND coalesce(p.payload, l.payload) IS NULL AS gone,
 				coalesce(p.expires <= statement_timestamp(), false) AS expired, p.id, p.topic, p.key, p.type, p.content_type,
@@ -182,7 +182,7 @@ func scanParked(row pgx.CollectableRow) (relay.Delivery, error) {
 	var state outbox.State
 	var closes, gone, expired bool
 	var n Nullables
-	err := row.Scan(&d.Seq, &state, &closes, &d.Again, &m.Replay, &d.Attempts, &gone, &expired, &m.ID, &m.Topic, &m.Key, &m.Type, &m.ContentType,
+	err := row.Scan(&d.Seq, &d.Arrival, &state, &closes, &d.Again, &m.Replay, &d.Attempts, &gone, &expired, &m.ID, &m.Topic, &m.Key, &m.Type, &m.ContentType,
 		&n.Headers, &m.Payload, &m.CreatedAt, &n.NotBefore, &n.Expires)
 	if err != nil {
 		return d, err

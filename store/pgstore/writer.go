@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -26,18 +28,29 @@ var (
 	_ outbox.KeyLocker[pgx.Tx] = Pgx{}
 )
 
-// Insert sends all messages in one round trip.
+// Insert sends all messages in one round trip; a connection's first Insert
+// takes one more, to learn how many shards there are. ErrNoSchema if the tables
+// are missing.
 func (p Pgx) Insert(ctx context.Context, tx pgx.Tx, msgs []outbox.Message) error {
-	statement := p.Schema.sql(enqueueSQL)
+	logs, err := p.logs(ctx, tx)
+	if err != nil {
+		return err
+	}
 	var batch pgx.Batch
 	for i := range msgs {
-		args, err := enqueueArgs(&msgs[i])
+		m := &msgs[i]
+		headers, err := headersArg(m)
 		if err != nil {
 			return err
 		}
-		batch.Queue(statement, args...)
+		batch.Queue(logs[shardOf(m.Key, len(logs))],
+			[16]byte(m.ID), m.Topic, m.Key, m.Type, payloadArg(m), m.ContentType, headers, timeArg(m.NotBefore), timeArg(m.Expires))
 	}
-	return tx.SendBatch(ctx, &batch).Close()
+	err = tx.SendBatch(ctx, &batch).Close()
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == undefinedObject {
+		p.forget(tx) // the tables are others now
+	}
+	return err
 }
 
 // LockKeys takes transaction-level advisory locks.
@@ -87,19 +100,30 @@ func (s SQL) LockKeys(ctx context.Context, tx *sql.Tx, keys []string) error {
 
 // enqueueArgs uses only types that every driver passes alike.
 func enqueueArgs(m *outbox.Message) ([]any, error) {
-	var headers any
-	if len(m.Headers) > 0 {
-		text, err := json.Marshal(m.Headers)
-		if err != nil {
-			return nil, fmt.Errorf("headers: %w", err)
-		}
-		headers = string(text)
+	headers, err := headersArg(m)
+	if err != nil {
+		return nil, err
 	}
-	payload := m.Payload
-	if payload == nil {
-		payload = []byte{}
+	return []any{m.Topic, payloadArg(m), m.Key, m.Type, headers, m.ContentType, timeArg(m.NotBefore), timeArg(m.Expires), m.ID.String()}, nil
+}
+
+// headersArg is NULL where there are none.
+func headersArg(m *outbox.Message) (any, error) {
+	if len(m.Headers) == 0 {
+		return nil, nil
 	}
-	return []any{m.Topic, payload, m.Key, m.Type, headers, m.ContentType, timeArg(m.NotBefore), timeArg(m.Expires), m.ID.String()}, nil
+	text, err := json.Marshal(m.Headers)
+	if err != nil {
+		return nil, fmt.Errorf("headers: %w", err)
+	}
+	return string(text), nil
+}
+
+func payloadArg(m *outbox.Message) []byte {
+	if m.Payload == nil {
+		return []byte{}
+	}
+	return m.Payload
 }
 
 // timeArg is NULL for the zero time.

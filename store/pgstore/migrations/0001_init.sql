@@ -2,10 +2,12 @@
 -- as much: the server reads its expression anew for every INSERT.
 CREATE DOMAIN {{.Schema}}.message_time    AS timestamptz CHECK (pg_catalog.isfinite(value));
 CREATE DOMAIN {{.Schema}}.message_topic   AS text  CHECK (value <> '' AND pg_catalog.octet_length(value) <= 255);
-CREATE DOMAIN {{.Schema}}.message_key     AS text  CHECK (pg_catalog.octet_length(value) <= 1024);
 CREATE DOMAIN {{.Schema}}.message_type    AS text  CHECK (pg_catalog.octet_length(value) <= 255);
 CREATE DOMAIN {{.Schema}}.message_headers AS json  CHECK (pg_catalog.json_typeof(value) = 'object');
 CREATE DOMAIN {{.Schema}}.message_payload AS bytea CHECK (pg_catalog.octet_length(value) <= 16777216);
+-- A program that works a key's shard out itself names this type when it
+-- inserts: where the number of shards is another one, there is no such type.
+CREATE DOMAIN {{.Schema}}.key_of_{{len .Shards}}_shards AS text CHECK (pg_catalog.octet_length(value) <= 1024);
 
 -- The log: one append-only table for each shard. Nothing in it is updated, and
 -- its only index is the primary key, so that enqueueing stays cheap.
@@ -29,7 +31,7 @@ CREATE TABLE {{$.Schema}}.log_{{.}} (
 	not_before   {{$.Schema}}.message_time,
 	expires      {{$.Schema}}.message_time,
 	topic        {{$.Schema}}.message_topic   NOT NULL,
-	key          {{$.Schema}}.message_key     NOT NULL DEFAULT '',
+	key          {{$.Schema}}.key_of_{{len $.Shards}}_shards NOT NULL DEFAULT '',
 	type         {{$.Schema}}.message_type    NOT NULL DEFAULT '',
 	content_type {{$.Schema}}.message_type    NOT NULL DEFAULT 'application/json',
 	headers      {{$.Schema}}.message_headers,
