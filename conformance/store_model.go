@@ -39,6 +39,7 @@ type modelMessage struct {
 	name, key string
 	far       bool  // its NotBefore is far in the future
 	seq       int64 // 0 until it was received
+	arrival   int64 // as it was when it came parked last; 0: unknown
 
 	// Only while it is parked:
 	state    outbox.State
@@ -202,11 +203,31 @@ func (m *modelRun[Tx]) handedOut(d relay.Delivery) {
 	if x.key != "" && d.Place != place || d.Changed() != x.changed || (d.Message.Replay > 0) != x.replay {
 		m.t.Fatalf("received %s (%s) at place %d, changed %v, as replay %d; want place %d, %v, %v", x.name, x.state, d.Place, d.Changed(), d.Message.Replay, place, x.changed, x.replay)
 	}
+	m.checkArrival(x, d)
 	if x.seq != 0 && x.seq != d.Seq {
 		m.t.Fatalf("%s has number %d, and had %d before", x.name, d.Seq, x.seq)
 	}
 	x.seq, x.handed, x.parkedWhenHanded, x.delivery = d.Seq, true, d.Parked, d
 	m.out = append(m.out, x)
+}
+
+// checkArrival checks that the parked messages of a key are numbered in their
+// order.
+func (m *modelRun[Tx]) checkArrival(x *modelMessage, d relay.Delivery) {
+	if d.Parked != (d.Arrival > 0) {
+		m.t.Fatalf("%s came with arrival number %d", x.name, d.Arrival)
+	}
+	x.arrival = d.Arrival
+	last := int64(0)
+	for _, p := range m.parked {
+		if p.key != x.key || p.key == "" || p.arrival == 0 {
+			continue
+		}
+		if p.arrival <= last {
+			m.t.Fatalf("%s has arrival number %d, after %d", p.name, p.arrival, last)
+		}
+		last = p.arrival
+	}
 }
 
 // settleSome draws outcomes that a relay could come to: in order within a key,
@@ -290,6 +311,7 @@ func (m *modelRun[Tx]) record(x *modelMessage, o relay.Outcome) {
 	case o.State == outbox.StateSent:
 		m.parked = without(m.parked, x)
 		m.sent = append(m.sent, x)
+		x.arrival = 0
 		return
 	case x.delivery.Changed():
 		x.closes, x.changed = false, false
@@ -301,6 +323,7 @@ func (m *modelRun[Tx]) record(x *modelMessage, o relay.Outcome) {
 		m.parked = append(m.parked, x)
 	case x.state == outbox.StateScheduled && o.State == outbox.StateBlocked:
 		m.parked = append(without(m.parked, x), x) // it takes its place now
+		x.arrival = 0
 	}
 	x.state, x.closes, x.attempts = o.State, closes, o.Attempts
 	x.due = o.RetryAfter < time.Hour && (o.State == outbox.StateRetrying || o.State == outbox.StatePending)

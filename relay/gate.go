@@ -134,7 +134,6 @@ func (s *session) sent(it *item, brokerID string) {
 // refused ends an item that was not sent and whose outcome decides about its
 // followers: retrying, parked as pending, failed or expired.
 func (s *session) refused(it *item, o Outcome) {
-	seq := it.delivery.Seq
 	closes := s.record(it, o)
 	if !it.gated {
 		return
@@ -145,19 +144,17 @@ func (s *session) refused(it *item, o Outcome) {
 		s.hurry = true
 		return
 	}
-	s.blockFollowers(it, seq)
+	s.blockFollowers(it)
 }
 
-// blockFollowers blocks what waits behind a head, the message of that number,
-// which stands in their way.
-func (s *session) blockFollowers(it *item, after int64) {
+// blockFollowers blocks what waits behind a head, which stands in their way.
+func (s *session) blockFollowers(it *item) {
 	delete(s.heads, it.key)
 	for f := it.next; f != nil; {
 		next := f.next
 		f.next, f.last = nil, nil
 		if f.counted {
-			s.closed[it.key].again.follows(f.delivery.Seq, after)
-			after = f.delivery.Seq
+			s.closed[it.key].again.follows(f.delivery)
 		}
 		s.block(f)
 		f = next
@@ -218,7 +215,7 @@ func (s *session) mustWait(it *item) bool {
 		return false
 	}
 	c := s.closed[it.key]
-	return c != nil && (!it.counted || c.again.mustWait(it.delivery.Seq))
+	return c != nil && (!it.counted || c.again.mustWait(it.delivery))
 }
 
 // close counts a message that is being parked in its key's way.
@@ -228,11 +225,8 @@ func (s *session) close(it *item, state outbox.State) {
 		c = &closedKey{}
 		s.closed[it.key] = c
 	}
-	switch {
-	case state != outbox.StateBlocked:
-		c.again.refused(it.delivery.Seq)
-	case it.counted:
-		c.again.blocked(it.delivery.Seq)
+	if state != outbox.StateBlocked {
+		c.again.refused(it.delivery)
 	}
 	if !it.counted {
 		c.count++

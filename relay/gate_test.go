@@ -68,7 +68,7 @@ func row(seq int64) relay.Delivery {
 
 func parked(seq int64, attempts int) relay.Delivery {
 	d := row(seq)
-	d.Parked, d.Place, d.Attempts = true, relay.PlaceKept, attempts
+	d.Parked, d.Place, d.Arrival, d.Attempts = true, relay.PlaceKept, seq, attempts
 	return d
 }
 

@@ -1,59 +1,54 @@
 package relay
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // line are the messages of a key that a session has had in hand and that come
-// again, in the order in which they will: the one that was refused, and those
-// behind it that the store had handed out before it heard of that. None may pass
-// those before it, nor any other message of the key.
+// again: the one that was refused, and those behind it that the store had handed
+// out before it heard of that. None of the key's that arrived later may pass
+// them. The first is the one that arrived first.
 type line []waiting
 
 type waiting struct {
-	seq int64
-	// waited: it came, and had to wait, after the one in front was refused. If it
+	seq, arrival int64
+	// waited: it came, and had to wait, after another one was refused last. If it
 	// comes again, the store knows of nothing before it any more.
 	waited bool
 }
 
-func (l line) index(seq int64) int {
-	return slices.IndexFunc(l, func(w waiting) bool { return w.seq == seq })
-}
-
 // mustWait reports whether a message that has come has to wait. If not it leaves
-// the line, and so do those before it.
-func (l *line) mustWait(seq int64) bool {
-	switch i := l.index(seq); {
-	case i < 0:
-		return len(*l) > 0
-	case i > 0 && !(*l)[i].waited:
-		(*l)[i].waited = true
-		return true
-	default:
-		*l = (*l)[i+1:]
+// the line.
+func (l *line) mustWait(d *Delivery) bool {
+	if i := l.index(d.Seq); i >= 0 {
+		waited := (*l)[i].waited
+		*l = slices.Delete(*l, i, i+1)
+		if waited {
+			*l = slices.DeleteFunc(*l, func(w waiting) bool { return w.arrival < d.Arrival })
+		}
+	}
+	if len(*l) == 0 || (*l)[0].arrival >= d.Arrival {
 		return false
 	}
+	l.insert(waiting{d.Seq, d.Arrival, true})
+	return true
 }
 
-// refused puts a message in front.
-func (l *line) refused(seq int64) {
-	l.gone(seq)
-	*l = slices.Insert(*l, 0, waiting{seq: seq})
+// refused puts a message in line that the others wait for.
+func (l *line) refused(d *Delivery) {
+	l.gone(d.Seq)
 	for i := range *l {
 		(*l)[i].waited = false
 	}
+	l.insert(waiting{d.Seq, d.Arrival, false})
 }
 
-// follows puts a message behind another one.
-func (l *line) follows(seq, before int64) {
-	l.gone(seq)
-	*l = slices.Insert(*l, l.index(before)+1, waiting{seq: seq})
-}
-
-// blocked puts a message that had to wait at the end, if it is not in the line.
-func (l *line) blocked(seq int64) {
-	if l.index(seq) < 0 {
-		*l = append(*l, waiting{seq, true})
-	}
+// follows puts a message in line that is in hand, and has to wait for another one
+// that is.
+func (l *line) follows(d *Delivery) {
+	l.gone(d.Seq)
+	l.insert(waiting{d.Seq, d.Arrival, false})
 }
 
 // gone takes a message out.
@@ -61,4 +56,13 @@ func (l *line) gone(seq int64) {
 	if i := l.index(seq); i >= 0 {
 		*l = slices.Delete(*l, i, i+1)
 	}
+}
+
+func (l line) index(seq int64) int {
+	return slices.IndexFunc(l, func(w waiting) bool { return w.seq == seq })
+}
+
+func (l *line) insert(w waiting) {
+	i, _ := slices.BinarySearchFunc(*l, w, func(a, b waiting) int { return cmp.Compare(a.arrival, b.arrival) })
+	*l = slices.Insert(*l, i, w)
 }

@@ -192,7 +192,7 @@ func (s *session) beginTrial(now time.Time) (t *trial, more bool) {
 	s.note(it, Outcome{State: outbox.StateRetrying, Attempts: d.Attempts + 1,
 		Error: fmt.Sprintf("tried alone, since the relay died %d times in a row; if it stays so, it died of this", s.deaths)})
 	if it.gated && !it.free {
-		s.blockFollowers(it, d.Seq)
+		s.blockFollowers(it)
 	}
 	s.trials = append(s.trials, t)
 	return t, true

@@ -33,7 +33,8 @@ type plan struct {
 	Shares                      bool // the store has a roster
 	Pauses                      int
 	Retry, Fail, LostAck, Later int // percent of the messages
-	Hang, Recall                bool
+	Hang, Recall, Hold          bool
+	Operations                  int // of an operator
 }
 
 func drawPlan(t *rapid.T) plan {
@@ -59,6 +60,8 @@ func drawPlan(t *rapid.T) plan {
 		Later:        percent.Draw(t, "later"),
 		Hang:         rapid.Bool().Draw(t, "hang"),
 		Recall:       rapid.Bool().Draw(t, "recall"),
+		Hold:         rapid.Bool().Draw(t, "hold"),
+		Operations:   rapid.SampledFrom([]int{0, 0, 5, 40}).Draw(t, "operations"),
 	}
 }
 
@@ -105,6 +108,8 @@ type fate struct {
 	retries   int  // times that it is refused before it is accepted
 	fails     bool // permanently
 	lostAck   bool
+	discarded bool // by an operator, or nearly
+	late      bool // an operator has had it tried again after its key went on
 	refused   int
 	lost      int
 }
@@ -166,6 +171,12 @@ func (w *world) run() []string {
 		}
 	})
 	busy.Go(func() {
+		for range w.plan.Operations {
+			w.sleep(500 * time.Millisecond)
+			w.operate()
+		}
+	})
+	busy.Go(func() {
 		for range w.plan.Restarts {
 			w.sleep(2 * time.Second)
 			w.end(false)
@@ -202,6 +213,7 @@ func (w *world) run() []string {
 	})
 	busy.Wait()
 	time.Sleep(15 * time.Minute) // leases run out, retries come due
+	w.letGo()
 	w.checkShares()
 	for len(w.alive) > 0 {
 		w.end(false)
@@ -233,7 +245,7 @@ func (w *world) begin() {
 		Store: store, Owner: fmt.Sprint("relay-", w.born), Limits: relay.Limits{InFlightMessages: w.plan.Limit},
 		Routes: []relay.Route{{
 			Name: "r", Topics: []string{"orders.*"}, Publisher: mortal{publisher, &p.dead}, Concurrency: w.plan.Concurrency,
-			Retry: relay.RetryPolicy{MaxAttempts: 10},
+			Retry: relay.RetryPolicy{MaxAttempts: 10}, OnFailure: w.onFailure(),
 		}},
 	})
 	w.alive = append(w.alive, p)
@@ -320,7 +332,7 @@ func (w *world) before(ctx context.Context, m outbox.Message) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.fates[string(m.Payload)]
-	if f.fails {
+	if f.fails && (w.plan.Operations == 0 || f.refused == 0) {
 		f.refused++
 		return outbox.Permanent(errTest)
 	}
@@ -362,7 +374,7 @@ func (w *world) check() {
 			w.problem("%s was published, and its transaction rolled back", m.Payload)
 		}
 		got[string(m.Payload)]++
-		if f.key == "" || f.scheduled || got[string(m.Payload)] > 1 {
+		if f.key == "" || f.scheduled || f.late || got[string(m.Payload)] > 1 {
 			continue
 		}
 		if f.number < last[f.key] {
@@ -372,22 +384,22 @@ func (w *world) check() {
 	}
 	failed := make(map[string]int)
 	for _, p := range w.store.Parked("r") {
-		if p.State != outbox.StateFailed {
+		if p.State != outbox.StateFailed && !(p.State == outbox.StateDiscarded && w.fates[string(p.Message.Payload)].discarded) {
 			w.problem("%s is still %s", p.Message.Payload, p.State)
 		}
 		failed[string(p.Message.Payload)] = p.Attempts
 	}
 	// What was published with no record of it may come again.
-	exact := w.plan.Kills == 0 && w.plan.Outages == 0 && w.plan.StoreOutages == 0
+	exact := w.plan.Kills == 0 && w.plan.Outages == 0 && w.plan.StoreOutages == 0 && w.plan.Operations == 0
 	for id, f := range w.fates {
 		switch {
 		case !f.committed:
 		case f.fails:
 			// With outages one that timed out may have spent an attempt before.
-			if failed[id] == 0 || exact && (failed[id] != 1 || f.refused != 1) {
+			if failed[id] == 0 && (w.plan.Operations == 0 || got[id] == 0 && !f.discarded) || exact && (failed[id] != 1 || f.refused != 1) {
 				w.problem("%s should have failed at once: attempts %d, tried %d times", id, failed[id], f.refused)
 			}
-		case got[id] == 0:
+		case got[id] == 0 && !f.discarded:
 			w.problem("%s was lost", id)
 		case exact && got[id] != 1+f.lost:
 			w.problem("%s was published %d times", id, got[id])

@@ -123,6 +123,8 @@ type Delivery struct {
 	Released bool
 	// Place says what it has to wait for, and what waits for it.
 	Place Place
+	// Arrival orders the parked messages of a key. 0: it is not parked.
+	Arrival int64
 	// Attempts already spent on it.
 	Attempts int
 	// Error is why it failed, where State says so.

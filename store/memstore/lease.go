@@ -221,7 +221,7 @@ func (l *lease) takeParked(out []relay.Delivery, max int, now time.Time) ([]rela
 }
 
 func fromParked(p *parked, taken, now time.Time) relay.Delivery {
-	d := relay.Delivery{Message: p.message, Seq: p.seq, State: outbox.StatePending, Parked: true, Attempts: p.attempts}
+	d := relay.Delivery{Message: p.message, Seq: p.seq, State: outbox.StatePending, Parked: true, Arrival: p.arrival, Attempts: p.attempts}
 	d.Again = !p.due.After(taken) && p.changedAt.Before(taken)
 	switch {
 	case p.closes:

@@ -25,7 +25,7 @@ const (
 	coalesce(p.payload, l.payload), coalesce(p.content_type, l.content_type), coalesce(p.headers, l.headers),
 	coalesce(p.not_before, l.not_before), coalesce(p.expires, l.expires), min(coalesce(p.created_at, l.created_at), {now}),
 	coalesce(coalesce(p.not_before, l.not_before) > {now}, 0), coalesce(coalesce(p.expires, l.expires) <= {now}, 0),
-	p.attempts, p.id IS NULL AND l.seq IS NULL, p.state, p.closes, p.replay, coalesce(max(p.due, p.changed_at), {now})
+	p.attempts, p.id IS NULL AND l.seq IS NULL, p.state, p.closes, p.replay, coalesce(max(p.due, p.changed_at), {now}), p.arrival
 	FROM json_each(?1) AS j CROSS JOIN postrider_parked AS p ON p.arrival = j.value
 	LEFT JOIN {log} AS l ON p.id IS NULL AND l.seq = p.seq
 	ORDER BY j.key`

@@ -330,7 +330,7 @@ func scan(rows *sql.Rows, parked bool) (row, error) {
 	)
 	columns := []any{&d.Seq, &id, &topic, &m.Key, &kind, &m.Payload, &content, &header, &notBefore, &expires, &created, &early, &late}
 	if parked {
-		columns = append(columns, &d.Attempts, &gone, &state, &closes, &m.Replay, &since)
+		columns = append(columns, &d.Attempts, &gone, &state, &closes, &m.Replay, &since, &d.Arrival)
 	}
 	if err := rows.Scan(columns...); err != nil {
 		return row{}, err
