@@ -51,6 +51,7 @@ type Config struct {
 type Limits struct {
 	InFlightBytes    ByteSize // payload bytes between reading and settling
 	InFlightMessages int      // messages between reading and settling
+	ParkedPending    int      // messages set aside for destinations that are away
 	Connections      int      // to the database
 }
 

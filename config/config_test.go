@@ -39,7 +39,7 @@ schema: postrider
 source: auto                     # auto | poll
 lease: 15s
 http: 127.0.0.1:8080
-limits: {in_flight_bytes: 64MiB, in_flight_messages: 10000, connections: 8}
+limits: {in_flight_bytes: 64MiB, in_flight_messages: 10000, parked_pending: 200000, connections: 8}
 log_format: json
 log_level: debug
 routes:
@@ -76,7 +76,7 @@ func TestEverySettingOfTheFile(t *testing.T) {
 	want := &Config{
 		File: DefaultFile, Database: c.Database, Schema: "postrider", Source: "auto", Lease: 15 * time.Second,
 		HTTP: "127.0.0.1:8080", HTTPSet: true,
-		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, Connections: 8},
+		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 200000, Connections: 8},
 		Log:    Log{Format: "json", Level: "debug"},
 		Routes: []Route{{
 			Name: "orders", Topics: []string{"orders", "billing.*"}, To: Destination{"sqs", "orders"},
@@ -98,7 +98,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		File: DefaultFile, Database: Database{Kind: SQLite, Path: "shop.db", shown: "sqlite:shop.db"},
 		Schema: "postrider", Source: "auto", Lease: 15 * time.Second, HTTP: "127.0.0.1:8080",
-		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, Connections: 8},
+		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 100000, Connections: 8},
 		Log:    Log{Format: "text", Level: "info"},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Database{}, Secret{})); diff != "" {

@@ -18,7 +18,7 @@ func render(t interface{ Fatal(...any) }, c *Config) string {
 	top := map[string]any{
 		"schema": plain(c.Schema), "source": c.Source, "lease": c.Lease.String(),
 		"limits": map[string]any{
-			"in_flight_bytes": c.Limits.InFlightBytes.String(), "in_flight_messages": c.Limits.InFlightMessages, "connections": c.Limits.Connections,
+			"in_flight_bytes": c.Limits.InFlightBytes.String(), "in_flight_messages": c.Limits.InFlightMessages, "parked_pending": c.Limits.ParkedPending, "connections": c.Limits.Connections,
 		},
 		"log_format": c.Log.Format, "log_level": c.Log.Level,
 	}
@@ -126,6 +126,7 @@ func TestRoundTrip(t *testing.T) {
 			Limits: Limits{
 				InFlightBytes:    ByteSize(rapid.Int64Range(1<<20, 1<<40).Draw(t, "bytes")),
 				InFlightMessages: rapid.IntRange(1, 1_000_000).Draw(t, "messages"),
+				ParkedPending:    rapid.IntRange(1, 100_000_000).Draw(t, "parked pending"),
 				Connections:      rapid.IntRange(2, 1000).Draw(t, "connections"),
 			},
 			Log: Log{Format: pick("format", "text", "json"), Level: pick("level", "debug", "info", "warn", "error")},
@@ -170,6 +171,7 @@ func TestNamesOfASetting(t *testing.T) {
 		"http":                      {"--http", "POSTRIDER_HTTP"},
 		"limits.in_flight_bytes":    {"--limits-in-flight-bytes", "POSTRIDER_LIMITS_IN_FLIGHT_BYTES"},
 		"limits.in_flight_messages": {"--limits-in-flight-messages", "POSTRIDER_LIMITS_IN_FLIGHT_MESSAGES"},
+		"limits.parked_pending":     {"--limits-parked-pending", "POSTRIDER_LIMITS_PARKED_PENDING"},
 		"limits.connections":        {"--limits-connections", "POSTRIDER_LIMITS_CONNECTIONS"},
 		"log_format":                {"--log-format", "POSTRIDER_LOG_FORMAT"},
 		"log_level":                 {"--log-level", "POSTRIDER_LOG_LEVEL"},

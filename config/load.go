@@ -19,7 +19,7 @@ import (
 // the order in which people are told about them.
 var scalars = []string{
 	"database", "database_file", "schema", "source", "lease", "http",
-	"limits.in_flight_bytes", "limits.in_flight_messages", "limits.connections",
+	"limits.in_flight_bytes", "limits.in_flight_messages", "limits.parked_pending", "limits.connections",
 	"log_format", "log_level",
 }
 
@@ -33,7 +33,7 @@ func Load(in Input) (*Config, error) {
 	}
 	c := &Config{
 		Schema: DefaultSchema, Source: "auto", Lease: relay.DefaultLease, HTTP: DefaultHTTP,
-		Limits: Limits{InFlightBytes: relay.DefaultInFlightBytes, InFlightMessages: relay.DefaultInFlightMessages, Connections: DefaultConnections},
+		Limits: Limits{InFlightBytes: relay.DefaultInFlightBytes, InFlightMessages: relay.DefaultInFlightMessages, ParkedPending: relay.DefaultParkedPending, Connections: DefaultConnections},
 		Log:    Log{Format: "text", Level: "info"},
 	}
 	l.readFile(c)
@@ -57,6 +57,9 @@ func Load(in Input) (*Config, error) {
 	}
 	if v, ok := l.pick("limits.in_flight_messages"); ok {
 		c.Limits.InFlightMessages = l.int(v, relay.DefaultInFlightMessages, 1, 1_000_000)
+	}
+	if v, ok := l.pick("limits.parked_pending"); ok {
+		c.Limits.ParkedPending = l.int(v, relay.DefaultParkedPending, 1, 100_000_000)
 	}
 	if v, ok := l.pick("limits.connections"); ok {
 		c.Limits.Connections = l.int(v, DefaultConnections, 2, 1000)

@@ -62,6 +62,7 @@ type relayFlags struct {
 
 	LimitsInFlightBytes    *string `placeholder:"SIZE" help:"Bytes of messages in memory at most (64MiB)."`
 	LimitsInFlightMessages *string `placeholder:"N" help:"Messages in memory at most (10000)."`
+	LimitsParkedPending    *string `placeholder:"N" help:"Messages set aside for destinations that are away at most, where a route has several (100000)."`
 	LimitsConnections      *string `placeholder:"N" help:"Connections to the database at most (8)."`
 }
 
@@ -72,6 +73,7 @@ func (f *relayFlags) settings(m map[string]string) {
 	put(m, "http", f.HTTP)
 	put(m, "limits.in_flight_bytes", f.LimitsInFlightBytes)
 	put(m, "limits.in_flight_messages", f.LimitsInFlightMessages)
+	put(m, "limits.parked_pending", f.LimitsParkedPending)
 	put(m, "limits.connections", f.LimitsConnections)
 }
 

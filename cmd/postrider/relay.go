@@ -108,7 +108,7 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 	}
 	rl, err := relay.New(relay.Config{
 		Store: store, Routes: made, Lease: c.Lease, Logger: logger,
-		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes)},
+		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes), ParkedPending: c.Limits.ParkedPending},
 	})
 	if err != nil {
 		closeListener()

@@ -17,10 +17,6 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// maxPageBytes ends a page early, so that a thousand large messages do not come
-// into memory at once.
-const maxPageBytes = 8 << 20
-
 // binaryResults asks for every column in PostgreSQL's binary format, whose
 // values the decoder takes as they are: scanning them one by one through pgx
 // takes longer than reading them. Pools that use the simple protocol ignore it,
@@ -63,11 +59,11 @@ func (d *decoder) begin(n int) {
 }
 
 // fits is how many rows to ask for, if they are as large as the last ones.
-func (d *decoder) fits() int { return max(1, maxPageBytes/4*3/max(d.average, 1)) }
+func (d *decoder) fits() int { return max(1, relay.PageBytes/4*3/max(d.average, 1)) }
 
 // full reports whether the rest is to be left for another statement.
 func (d *decoder) full() bool {
-	return d.bytes >= maxPageBytes && d.sorted && d.found.seen != nil
+	return d.bytes >= relay.PageBytes && d.sorted && d.found.seen != nil
 }
 
 // end returns what came, in order of number.
