@@ -14,6 +14,7 @@ func Source[Tx any](t *testing.T, factory Factory[Tx]) {
 		{"receive", receiveTests[Tx]()},
 		{"parked", parkedTests[Tx]()},
 		{"key order", keyOrderTests[Tx]()},
+		{"operate", operateTests[Tx]()},
 		{"due", dueTests[Tx]()},
 		{"bytes", byteTests[Tx]()},
 		{"pages", pageTests[Tx]()},

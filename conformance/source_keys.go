@@ -184,10 +184,7 @@ func failHead(d relay.Delivery) relay.Outcome  { return failed(d) }
 // with head and the others as blocked.
 func (r *storeRig[Tx]) parkHead(n int, head func(relay.Delivery) relay.Outcome, edit ...func(*relay.Claim)) relay.Lease {
 	r.tb.Helper()
-	r.enqueue(messages("k", numbered(n)...)...)
-	lease := r.acquire(edit...)
-	got := r.expect(lease, numbered(n)...)
-	r.settle(lease, append(blocked(got[1:]...), head(got[0]))...)
+	lease, _ := r.parkHeadOf(n, head, edit...)
 	return lease
 }
 

@@ -87,7 +87,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	}
 	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)
 	c.matches = matches
-	c.reload(claim.Hold, now)
+	c.reload(claim.Hold)
 	l := &lease{
 		store: s, cursor: c, claim: claim, matches: matches, token: c.token, deadline: now.Add(claim.TTL),
 		taken: now, known: c.pos, deaths: c.deaths,

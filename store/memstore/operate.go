@@ -20,15 +20,14 @@ func (s *Store) Operate(ctx context.Context, op admin.Operation) (changed []int6
 	if c == nil {
 		return nil, nil
 	}
-	now := time.Now()
 	var do func(seq int64) (key string, done bool)
 	switch op.Action {
 	case admin.Replay:
-		do = func(seq int64) (string, bool) { return "", s.replay(c, op.Shard, seq, now) }
+		do = func(seq int64) (string, bool) { return "", s.replay(c, op.Shard, seq) }
 	case admin.Retry, admin.Release, admin.Discard:
 		do = func(seq int64) (string, bool) {
 			p := c.parked[seq]
-			if p == nil || !c.operate(p, op.Action, now) {
+			if p == nil || !c.operate(p, op.Action) {
 				return "", false
 			}
 			return p.message.Key, true
@@ -46,30 +45,30 @@ func (s *Store) Operate(ctx context.Context, op admin.Operation) (changed []int6
 		touched[key] = true
 	}
 	for key := range touched {
-		c.order(key, now)
+		c.order(key)
 	}
 	s.wake()
 	return changed, nil
 }
 
 // operate changes a parked message; false if its state does not allow it.
-func (c *cursor) operate(p *parked, action admin.Action, now time.Time) bool {
+func (c *cursor) operate(p *parked, action admin.Action) bool {
 	switch {
 	case action == admin.Discard && p.state != outbox.StateDiscarded:
 		due := time.Time{}
 		if p.closes {
-			due = now // the lease has to hear of it
+			due = atOnce // the lease has to hear of it
 		}
 		c.put(p, outbox.StateDiscarded, p.closes, due)
 	case action == admin.Release && p.state == outbox.StateFailed && p.closing():
-		c.put(p, p.state, true, now)
+		c.put(p, p.state, true, atOnce)
 	case action == admin.Retry && p.state != outbox.StateBlocked:
 		state := outbox.StateRetrying
 		if p.state == outbox.StateScheduled || p.state == outbox.StatePending {
 			state = p.state
 		}
 		p.attempts, p.message.Expires = 0, time.Time{}
-		c.put(p, state, p.closes, now)
+		c.put(p, state, p.closes, atOnce)
 	default:
 		return false
 	}
@@ -77,7 +76,7 @@ func (c *cursor) operate(p *parked, action admin.Action, now time.Time) bool {
 }
 
 // replay parks a message of the log that has been sent as due.
-func (s *Store) replay(c *cursor, shard int, seq int64, now time.Time) bool {
+func (s *Store) replay(c *cursor, shard int, seq int64) bool {
 	if seq < 1 || seq > c.pos || c.unsettled.Has(seq) || c.parked[seq] != nil {
 		return false
 	}
@@ -88,6 +87,6 @@ func (s *Store) replay(c *cursor, shard int, seq int64, now time.Time) bool {
 	p := &parked{message: r.message, seq: seq}
 	s.replays++
 	p.message.Replay, p.message.Expires = s.replays, time.Time{}
-	c.put(p, outbox.StatePending, false, now)
+	c.put(p, outbox.StatePending, false, atOnce)
 	return true
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
+// atOnce is when a message is due that does not wait for the clock.
+var atOnce = time.Unix(0, 0)
+
 // promotePage is how many blocked messages of a key are made due at once.
 const promotePage = 100
 
@@ -54,7 +57,7 @@ func (c *cursor) put(p *parked, state outbox.State, closes bool, due time.Time) 
 		p.arrival = c.arrivals
 	}
 	if p.message.Key == "" && state == outbox.StateBlocked {
-		due = time.Now() // without a key there is nothing to wait for
+		due = atOnce // without a key there is nothing to wait for
 	}
 	p.state, p.closes, p.due, p.changedAt = state, closes, due, time.Now()
 	c.parked[p.seq] = p
@@ -122,7 +125,7 @@ func (c *cursor) setDue(p *parked, due time.Time) {
 
 // order decides which blocked messages of the key are due: none if another one
 // is in their way, otherwise the earliest ones.
-func (c *cursor) order(key string, now time.Time) {
+func (c *cursor) order(key string) {
 	l := c.lines[key]
 	if l == nil {
 		return
@@ -138,14 +141,14 @@ func (c *cursor) order(key string, now time.Time) {
 	}
 	for _, p := range l.blocked[:min(len(l.blocked), promotePage)] {
 		if p.due.IsZero() {
-			c.setDue(p, now)
+			c.setDue(p, atOnce)
 		}
 	}
 }
 
 // reload makes everything that is due available to a new lease. Without hold
 // nothing that failed keeps its key closed.
-func (c *cursor) reload(hold bool, now time.Time) {
+func (c *cursor) reload(hold bool) {
 	c.due = nil
 	for _, p := range c.parked {
 		p.out = false
@@ -157,7 +160,7 @@ func (c *cursor) reload(hold bool, now time.Time) {
 		}
 	}
 	for key := range c.lines {
-		c.order(key, now)
+		c.order(key)
 	}
 }
 

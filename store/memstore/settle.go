@@ -54,7 +54,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	l.unsettled.Remove(run.first, run.last)
 	for key := range touched {
-		c.order(key, now)
+		c.order(key)
 	}
 	c.pos, c.unsettled = l.pos, l.unsettled.Clone()
 	c.expires = now.Add(l.claim.TTL)
@@ -118,7 +118,7 @@ func (l *lease) apply(o *relay.Outcome, now time.Time) {
 	case p.state == outbox.StateDiscarded: // while it was in hand
 		due := time.Time{}
 		if closes {
-			due = now // the lease has to hear of it
+			due = atOnce // the lease has to hear of it
 		}
 		p.out, p.attempts = o.Kept, o.Attempts
 		c.put(p, p.state, closes, due)
