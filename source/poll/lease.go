@@ -19,8 +19,10 @@ const (
 	// parkedPoll bounds how long a change that an operator makes to a parked
 	// message goes unnoticed.
 	parkedPoll = time.Second
-	// maxParkedOut is how many parked messages are out at a time.
+	// maxParkedOut is how many parked messages are out at a time, maxAtOnceOut
+	// how many of them when one is taken that did not wait for a time.
 	maxParkedOut = 1000
+	maxAtOnceOut = 750
 	// guardEvery is how often the sequence's settings are looked at.
 	guardEvery = time.Minute
 	// youngGap is how long missing numbers stay in the cursor's row before
@@ -47,6 +49,8 @@ type lease struct {
 	pass       *pass            // looks for many missing numbers
 	tail       int64            // the highest number known to be drawn
 	nextParked time.Time
+	crowded    bool // more is due at once than was read
+	timed      bool // what waited for a time was read last
 	nextGuard  time.Time
 	nextLocks  time.Time
 

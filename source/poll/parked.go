@@ -14,6 +14,17 @@ func (l *lease) parkedDue() bool {
 	return len(l.parked) < maxParkedOut && l.returns%2 == 0 && (l.wake || !time.Now().Before(l.nextParked))
 }
 
+// turn tells what is read next. What is due at once (a long line that goes on)
+// is first in order, so if there is more of that than fits in, those that waited
+// for a time have every other turn, and some room of their own.
+func (l *lease) turn(max, out int) (timed bool, limit int) {
+	timed = l.crowded && !l.timed || out >= maxAtOnceOut
+	if timed {
+		return true, min(max, maxParkedOut-out)
+	}
+	return false, min(max, maxAtOnceOut-out)
+}
+
 // readParked hands parked messages out that are due. While a settle gives some
 // of them back, the statement may see those as due that come behind them, but
 // would leave them themselves out: what it returned then counts for nothing.
@@ -26,8 +37,8 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 		except = append(except, seq)
 	}
 	l.mu.Unlock()
-	limit := min(max, maxParkedOut-len(except))
-	due, next, err := l.cursor.Due(ctx, limit, except)
+	timed, limit := l.turn(max, len(except))
+	due, next, err := l.cursor.Due(ctx, limit, timed, except)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -44,7 +55,13 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 		bytes += len(due[i].Message.Payload)
 	}
 	l.ready = append(l.ready, due...)
+	if !timed {
+		l.crowded = len(due) == limit
+	}
+	l.timed = timed
 	switch {
+	case timed && len(except) < maxAtOnceOut:
+		l.wake = true // for the others
 	case len(due) == limit || bytes >= relay.PageBytes:
 		l.wake = true
 	case next < 0 || next > parkedPoll:

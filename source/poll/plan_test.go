@@ -12,9 +12,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/internal/testsize"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
 )
 
 // No statement that a relay runs while it works reads a large table from end to
@@ -52,6 +54,13 @@ func TestPlansOnLargeTables(t *testing.T) {
 	)
 	parked := w.receiveUntil(lease, func(d relay.Delivery) bool { return d.Parked })
 	settle(relay.Outcome{Delivery: parked, State: outbox.StateRetrying, Attempts: 2, RetryAfter: time.Hour})
+	operator := pgstore.NewAdmin(rewriting{w.pool, w.rewrite}, "")
+	for _, action := range []admin.Action{admin.Retry, admin.Release, admin.Discard, admin.Replay} {
+		op := admin.Operation{Action: action, Route: "route", Seqs: []int64{5, 6, 7, int64(rows)}}
+		if _, err := operator.Change(t.Context(), op, &admin.Entry{Action: string(action)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.rewrite = nil
 
 	types := map[string]string{}
@@ -69,7 +78,7 @@ func TestPlansOnLargeTables(t *testing.T) {
 			}
 		}
 	}
-	if len(types) < 6 {
+	if len(types) < 10 {
 		t.Fatalf("only %d statements were looked at: %q", len(types), statements)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -108,7 +109,7 @@ const (
 			FROM (SELECT seq, state, closes, due_at <= $6 AND changed_at <= $6 AS again, replay, attempts, arrival, due_at, id, topic, key, type, content_type, created_at, not_before, expires,
 					content, CASE WHEN content THEN headers END AS headers, CASE WHEN content THEN payload END AS payload
 				FROM {s}.parked CROSS JOIN LATERAL (SELECT state NOT IN ('failed', 'discarded') AS content) AS c
-				WHERE route = $1 AND shard = $2 AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
+				WHERE route = $1 AND shard = $2 AND due_at >= $7::timestamptz AND due_at <= statement_timestamp() AND seq <> ALL ($3::bigint[])
 				ORDER BY due_at, arrival LIMIT $4) AS p
 			LEFT JOIN LATERAL (SELECT headers, payload FROM {log} WHERE p.content AND p.payload IS NULL AND seq = p.seq OFFSET 0) AS l ON true) AS page
 		WHERE coalesce(bytes, 0) < $5
@@ -147,16 +148,20 @@ func (s Schema) queueOrder(batch *pgx.Batch, route string, shard int, keys []str
 	batch.Queue(s.sql(promoteSQL), route, shard, keys, maxPromoted)
 }
 
-// Due returns parked messages whose time has come, at most max and none after
-// the one with which they have relay.PageBytes, in order of arrival within a
-// key, without those in except. next is how long until another comes due, by the
-// server's clock; negative if none is scheduled.
-func (c *Cursor) Due(ctx context.Context, max int, except []int64) (due []relay.Delivery, next time.Duration, err error) {
+// Due returns parked messages whose time has come, at most max and no more once
+// they have relay.PageBytes, in order of arrival within a key, without those in
+// except; with timed only those that waited for a time. next is how long until
+// another comes due, by the server's clock; negative if none is scheduled.
+func (c *Cursor) Due(ctx context.Context, max int, timed bool, except []int64) (due []relay.Delivery, next time.Duration, err error) {
+	from := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	if timed {
+		from = pgtype.Timestamptz{Time: time.Unix(0, 0), Valid: true}
+	}
 	if except == nil {
 		except = []int64{}
 	}
 	var batch pgx.Batch
-	batch.Queue(c.schema.logSQL(dueSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, except, max, relay.PageBytes, c.taken).Query(func(rows pgx.Rows) error {
+	batch.Queue(c.schema.logSQL(dueSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, except, max, relay.PageBytes, c.taken, from).Query(func(rows pgx.Rows) error {
 		due, err = pgx.CollectRows(rows, scanParked)
 		return err
 	})
