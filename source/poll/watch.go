@@ -145,7 +145,7 @@ func (w *watch) ask(ctx context.Context) (tick, error) {
 	if w.moved(t.tails) {
 		w.interval = w.min
 	} else {
-		w.interval = min(w.max, w.interval*3/2)
+		w.interval = min(w.max, 2*w.interval)
 	}
 	w.tails = t.tails
 	return t, nil
