@@ -52,6 +52,7 @@ type lease struct {
 	crowded    bool // more is due at once than was read
 	timed      bool // what waited for a time was read last
 	nextGuard  time.Time
+	healed     string // the key up to which was looked for ones that wait for nothing
 	nextLocks  time.Time
 
 	mu       sync.Mutex
@@ -158,6 +159,9 @@ func (l *lease) wait(ctx context.Context, max int) error {
 	if now := time.Now(); now.After(l.nextGuard) {
 		l.nextGuard = now.Add(guardEvery)
 		if err := l.store.guard(ctx, l.reader.shard); err != nil {
+			return err
+		}
+		if l.healed, err = l.cursor.Heal(ctx, l.healed); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,7 +15,8 @@ import (
 )
 
 const (
-	heldSQL = `SELECT lease_until > clock_timestamp() AND owner <> $3 FROM {s}.cursor WHERE route = $1 AND shard = $2`
+	heldSQL = `SELECT lease_until > clock_timestamp() AND owner <> $3, lease_until > clock_timestamp() + interval '1 day' + $4 * interval '1 microsecond',
+			owner, lease_until::text FROM {s}.cursor WHERE route = $1 AND shard = $2`
 
 	acquireSQL = `INSERT INTO {s}.cursor AS c (route, shard, pos, token, owner, lease_until, topics, topics_from, started)
 		VALUES ($1, $2, 0, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6, 0, 0)
@@ -90,10 +92,16 @@ type Cursor struct {
 func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cursor, error) {
 	c := &Cursor{db: db, schema: schema, claim: claim, Gaps: map[int64]numset.Set{}, Closed: map[string]int{}}
 	sent := time.Now()
-	var held bool
-	err := db.QueryRow(ctx, schema.sql(heldSQL), claim.Route, claim.Shard, claim.Owner).Scan(&held)
+	var held, absurd bool
+	var owner, until string
+	err := db.QueryRow(ctx, schema.sql(heldSQL), claim.Route, claim.Shard, claim.Owner, claim.TTL.Microseconds()).Scan(&held, &absurd, &owner, &until)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, fmt.Errorf("acquire shard %d of route %s: %w", claim.Shard, claim.Route, err)
+	}
+	if held && absurd {
+		return nil, fmt.Errorf("acquire shard %d of route %s: %q has the lease until %s, longer than relays ask for; if none has it: "+
+			"UPDATE %s SET lease_until = '-infinity' WHERE route = '%s' AND shard = %d",
+			claim.Shard, claim.Route, owner, until, schema.Table("cursor"), quoteLiteral(claim.Route), claim.Shard)
 	}
 	if held {
 		return nil, relay.ErrHeld
@@ -133,6 +141,7 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 	if c.Unsettled, err = parseMultirange(unsettled); err != nil {
 		return err
 	}
+	c.clip(&c.Unsettled)
 	if created && c.claim.Start == relay.StartNow {
 		if err := c.startNow(ctx, tx); err != nil {
 			return err
@@ -172,6 +181,7 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	var numbers string
 	_, err = pgx.ForEachRow(rows, []any{&id, &numbers}, func() error {
 		set, err := parseMultirange(numbers)
+		c.clip(&set)
 		c.Gaps[id] = set
 		return err
 	})
@@ -206,6 +216,15 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	var batch pgx.Batch
 	c.schema.queueOrder(&batch, c.claim.Route, c.claim.Shard, keys)
 	return tx.SendBatch(ctx, &batch).Close()
+}
+
+// clip leaves the numbers that the cursor has passed. It has no others, unless
+// somebody has changed them by hand: those are read as new ones.
+func (c *Cursor) clip(numbers *numset.Set) {
+	numbers.Remove(math.MinInt64, 0)
+	if c.Pos < math.MaxInt64 {
+		numbers.Remove(c.Pos+1, math.MaxInt64)
+	}
 }
 
 // checkReuse refuses to go on where numbers that count as done were given out

@@ -45,7 +45,7 @@ ALTER SEQUENCE {{$.Schema}}.log_{{.}}_seq OWNED BY {{$.Schema}}.log_{{.}}.seq;
 CREATE TABLE {{.Schema}}.cursor (
 	route       text           NOT NULL,
 	shard       integer        NOT NULL,
-	pos         bigint         NOT NULL,
+	pos         bigint         NOT NULL CHECK (pos >= 0),
 	unsettled   int8multirange NOT NULL DEFAULT '{}',
 	token       uuid           NOT NULL,
 	owner       text           NOT NULL,
