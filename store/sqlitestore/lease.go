@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,8 +51,9 @@ type lease struct {
 var _ relay.Lease = (*lease)(nil)
 
 const (
-	sqlReadCursor = `SELECT token, owner, expires > ` + sqlNow + `, pos, unsettled FROM postrider_cursor WHERE route = ? AND shard = ?`
-	sqlNewCursor  = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled, topics, topics_from)
+	sqlReadCursor = `SELECT token, owner, expires > ` + sqlNow + `, expires > ` + sqlNow + ` + 86400000000 + ?3, pos, unsettled
+	FROM postrider_cursor WHERE route = ?1 AND shard = ?2`
+	sqlNewCursor = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled, topics, topics_from)
 	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]', ?4, ?3)`
 	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?1, expires = ` + sqlNow + ` + ?2,
 	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5,
@@ -73,6 +76,9 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	// not get in the way of those that write.
 	if c, err := readCursor(ctx, s.reads, claim); err != nil {
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
+	} else if c.absurd && c.owner != claim.Owner {
+		return nil, fmt.Errorf("sqlitestore: acquire: %q has shard %d of route %q for longer than relays ask for; if none has it: UPDATE postrider_cursor SET expires = 0 WHERE route = '%s' AND shard = %d",
+			c.owner, claim.Shard, claim.Route, strings.ReplaceAll(claim.Route, "'", "''"), claim.Shard)
 	} else if c.held && c.owner != claim.Owner {
 		return nil, fmt.Errorf("sqlitestore: acquire: %q has it: %w", c.owner, relay.ErrHeld)
 	}
@@ -90,13 +96,14 @@ type cursor struct {
 	token     int64
 	owner     string
 	held      bool
+	absurd    bool // for longer than relays ask for
 	pos       int64
 	unsettled string
 }
 
 func readCursor(ctx context.Context, q querier, claim relay.Claim) (cursor, error) {
 	c := cursor{exists: true}
-	err := q.QueryRowContext(ctx, sqlReadCursor, claim.Route, claim.Shard).Scan(&c.token, &c.owner, &c.held, &c.pos, &c.unsettled)
+	err := q.QueryRowContext(ctx, sqlReadCursor, claim.Route, claim.Shard, claim.TTL.Microseconds()).Scan(&c.token, &c.owner, &c.held, &c.absurd, &c.pos, &c.unsettled)
 	if errors.Is(err, sql.ErrNoRows) {
 		return cursor{}, nil
 	}
@@ -140,6 +147,10 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	if l.unsettled, err = decodeNumbers(c.unsettled); err != nil {
 		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", l.claim.Route, l.claim.Shard, err)
 	}
+	// Others than it has passed it cannot have, unless somebody changed them by
+	// hand: those are read as new ones.
+	l.unsettled.Remove(math.MinInt64, 0)
+	l.unsettled.Remove(c.pos+1, math.MaxInt64)
 	l.pos, l.known, l.backlog = c.pos, c.pos, l.unsettled.Clone()
 	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics)).Scan(&l.token, &l.deaths, &l.taken)
 	if err != nil {

@@ -10,7 +10,7 @@ CREATE TABLE postrider_cursor (
 	owner     TEXT    NOT NULL, -- for people
 	expires   INTEGER NOT NULL, -- end of the lease; 0: given up
 	started   INTEGER NOT NULL, -- the route has nothing to do with numbers up to this
-	pos       INTEGER NOT NULL, -- numbers up to this were read
+	pos       INTEGER NOT NULL CHECK (pos >= 0), -- numbers up to this were read
 	unsettled TEXT    NOT NULL, -- of those, the ones without an outcome: [[first,last],…]
 	deaths    INTEGER NOT NULL DEFAULT 0 CHECK (deaths >= 0), -- leases in a row that ended neither by a close nor after they had proved well
 	topics      TEXT    NOT NULL DEFAULT '["**"]', -- the route's patterns, as a JSON array
