@@ -157,6 +157,50 @@ func TestHandedOutBehindARefusedMessage(t *testing.T) {
 	})
 }
 
+// What an operator discards is heard of before the store has taken back what was
+// handed out behind it: that comes again, and nothing passes it.
+func TestNothingPassesWhatComesAgain(t *testing.T) {
+	store := &handmade{closed: map[string]int{"k": 4}}
+	discarded := parked(1, 1)
+	discarded.State = outbox.StateDiscarded
+	withGate(t, store, map[string]error{"1": errTest}, func(g gate) {
+		store.commit = make(chan struct{})
+		g.step("the first is refused", "", "", parked(1, 0))
+		g.step("the third was handed out before that was recorded", "", "", parked(3, 0))
+		store.commit <- struct{}{}
+		close(store.commit)
+		g.step("recorded", "", "1 retrying, 3 blocked")
+		g.step("the fourth must not pass the third", "2", "1 discarded, 4 blocked, 2 sent", discarded, parked(2, 0), parked(4, 0))
+		g.step("they come again", "3 4", "3 sent, 4 sent", parked(3, 0), parked(4, 0))
+		g.step("open again", "5", "5 sent", row(5))
+	})
+}
+
+// A message that has no place in its key's order waits for nobody, and holds
+// nobody up.
+func TestNoPlaceInTheOrder(t *testing.T) {
+	store := &handmade{closed: map[string]int{"k": 2}}
+	late := parked(1, 0)
+	late.Place = relay.PlaceNone
+	withGate(t, store, map[string]error{"1": errTest}, func(g gate) {
+		g.step("its key is closed, and it is refused", "", "1 retrying", late)
+		g.step("the others go on", "2 3", "2 sent, 3 sent", parked(2, 0), parked(3, 0))
+		g.step("the key is open", "4 1", "4 sent, 1 sent", row(4), late)
+	})
+}
+
+// What the store has settled is passed on, and what was in its way goes on.
+func TestSettledByTheStore(t *testing.T) {
+	store := &handmade{closed: map[string]int{"k": 3}}
+	released, gone := parked(1, 4), parked(2, 0)
+	released.State, released.Released = outbox.StateFailed, true
+	gone.State, gone.Error = outbox.StateFailed, "gone"
+	withGate(t, store, nil, func(g gate) {
+		g.step("heard of", "3", "1 failed, 2 failed, 3 sent", released, gone, parked(3, 0))
+		g.step("open", "4", "4 sent", row(4))
+	})
+}
+
 // A message from the log waits for all that is parked before it; a scheduled
 // one that has come due does too, though it was not among them.
 func TestClosedKey(t *testing.T) {
