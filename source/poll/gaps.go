@@ -51,9 +51,15 @@ func (g *gaps) add(numbers numset.Set, seen *snapshot) {
 	g.groups = append(g.groups, &group{id: g.lastID, numbers: numbers, seen: seen, found: time.Now()})
 }
 
-// load puts a group back that the database has.
+// load puts a group back that the database has. One without numbers, which
+// somebody may have written by hand, is only to be deleted: a statement that looks
+// for nothing would never be over.
 func (g *gaps) load(id int64, numbers numset.Set) {
 	g.lastID = max(g.lastID, id)
+	if numbers.Empty() {
+		g.gone = append(g.gone, id)
+		return
+	}
 	g.groups = append(g.groups, &group{id: id, numbers: numbers, saved: numbers.Clone(), found: time.Now()})
 }
 

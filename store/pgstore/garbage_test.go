@@ -38,6 +38,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		"scheduled in its key's way":   row("0", "'k'", "'scheduled'", "true", "now()", "0"),
 		"failed, to be tried again":    row("0", "'k'", "'failed'", "false", "now()", "0"),
 		"expired, to be tried again":   row("0", "'k'", "'expired'", "false", "now()", "0"),
+		"created at no time":           strings.Replace(row("0", "'k'", "'retrying'", "true", "now()", "0"), "'t', now()", "'t', '-infinity'", 1),
 		"a position before the first":  `UPDATE postrider.cursor SET pos = -1`,
 		"fewer deaths than none":       `UPDATE postrider.cursor SET deaths = -1`,
 		"a cursor that nobody can own": `UPDATE postrider.cursor SET token = NULL`,

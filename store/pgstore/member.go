@@ -13,17 +13,19 @@ import (
 
 const (
 	// rosterSQL tells of each relay whether it has more than two thirds of its
-	// time to live left; and of the routes that are paused.
+	// time to live left; and of the routes that are paused. A row that lives
+	// on for longer than relays ask for counts for nothing: somebody wrote it by
+	// hand, or the server's clock was wrong.
 	rosterSQL = `SELECT name, routes, young, paused FROM (
 			SELECT owner AS name, routes, joined_at, expires > clock_timestamp() + $1 * interval '1 microsecond' * 2 / 3 AS young, false AS paused
-			FROM {s}.member WHERE expires > clock_timestamp()
+			FROM {s}.member WHERE expires > clock_timestamp() AND expires < clock_timestamp() + interval '1 day' + $1 * interval '1 microsecond'
 			UNION ALL SELECT name, NULL, NULL, false, true FROM {s}.route WHERE paused_at IS NOT NULL) AS roster
 		ORDER BY joined_at, name`
 
 	// joinSQL leaves rows that nobody keeps alive for a while, for people to see.
 	joinSQL = `WITH forgotten AS (
 			DELETE FROM {s}.member WHERE owner IN (SELECT owner FROM {s}.member
-				WHERE expires < clock_timestamp() - interval '1 minute' AND owner <> $1 FOR UPDATE SKIP LOCKED))
+				WHERE (expires < clock_timestamp() - interval '1 minute' OR expires >= clock_timestamp() + interval '1 day' + $3 * interval '1 microsecond') AND owner <> $1 FOR UPDATE SKIP LOCKED))
 		INSERT INTO {s}.member AS m (owner, routes, expires) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 microsecond')
 		ON CONFLICT (owner) DO UPDATE SET routes = excluded.routes, expires = excluded.expires,
 			joined_at = CASE WHEN m.expires > clock_timestamp() THEN m.joined_at ELSE excluded.joined_at END`
