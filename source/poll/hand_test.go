@@ -50,6 +50,7 @@ type office struct {
 	schema pgstore.Schema
 	routes map[string]*sink // by name; each takes everything
 	lease  time.Duration
+	limits relay.Limits
 	log    journal
 	ids    []uuid.UUID // of what was enqueued
 }
@@ -73,7 +74,7 @@ func (o *office) open(edit ...func(*relay.Route)) (*relay.Relay, func() error) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	config := relay.Config{Store: store, Owner: "relay", Lease: o.lease, Logger: slog.New(slog.NewTextHandler(&o.log, nil))}
+	config := relay.Config{Store: store, Owner: "relay", Lease: o.lease, Limits: o.limits, Logger: slog.New(slog.NewTextHandler(&o.log, nil))}
 	for name, sink := range o.routes {
 		route := relay.Route{Name: name, Topics: []string{"**"}, Publisher: sink}
 		for _, e := range edit {
@@ -99,7 +100,7 @@ func (o *office) enqueue(n int, topic string) {
 	err := pgx.BeginFunc(o.t.Context(), o.pool, func(tx pgx.Tx) error {
 		msgs := make([]outbox.Message, n)
 		for i := range msgs {
-			msgs[i] = outbox.Message{ID: uuid.New(), Topic: topic, Key: fmt.Sprint("k", i%10), Payload: []byte("{}")}
+			msgs[i] = outbox.Message{ID: uuid.New(), Topic: topic, Key: fmt.Sprint(topic, i%5000), Payload: []byte("{}")}
 			o.ids = append(o.ids, msgs[i].ID)
 		}
 		return outbox.NewWriter(pgstore.Pgx{Schema: o.schema}).Enqueue(o.t.Context(), tx, msgs...)

@@ -23,6 +23,9 @@ const (
 	// how many of them when one is taken that did not wait for a time.
 	maxParkedOut = 1000
 	maxAtOnceOut = 750
+	// longestUnpolled is how long parked messages that are due all the time
+	// keep new ones from being noticed.
+	longestUnpolled = 50 * time.Millisecond
 	// guardEvery is how often the sequence's settings are looked at.
 	guardEvery = time.Minute
 	// youngGap is how long missing numbers stay in the cursor's row before
@@ -49,8 +52,10 @@ type lease struct {
 	pass       *pass            // looks for many missing numbers
 	tail       int64            // the highest number known to be drawn
 	nextParked time.Time
-	crowded    bool // more is due at once than was read
-	timed      bool // what waited for a time was read last
+	logNext    bool      // parked messages had their turn
+	polled     time.Time // when it last asked for new numbers
+	crowded    bool      // more is due at once than was read
+	timed      bool      // what waited for a time was read last
 	nextGuard  time.Time
 	healed     string // the key up to which was looked for ones that wait for nothing
 	nextLocks  time.Time
@@ -122,7 +127,8 @@ func (l *lease) checkTail(ctx context.Context) error {
 }
 
 // Receive works through what is waiting, in this order: rows that were read
-// already, missing numbers, parked messages, and the log's next page.
+// already, missing numbers, and parked messages and the log's next page in turn,
+// so that ones that fail again and again do not keep the others waiting.
 func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) {
 	for {
 		if len(l.ready) > 0 {
@@ -137,9 +143,13 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 			err = l.stepPass(ctx)
 		case l.needsFirstPass():
 			l.startPass()
-		case l.parkedDue():
+		case l.logNext && time.Since(l.polled) > longestUnpolled:
+			err = l.wait(ctx, max)
+		case l.parkedDue() && !(l.logNext && l.behind()):
 			err = l.readParked(ctx, max)
+			l.logNext = len(l.ready) > 0
 		case l.behind():
+			l.logNext = false
 			err = l.readPage(ctx, max)
 		default:
 			err = l.wait(ctx, max)
@@ -153,6 +163,7 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 // wait lets the next poll pass, and probes what is missing.
 func (l *lease) wait(ctx context.Context, max int) error {
 	tick, err := l.watch.next(ctx)
+	l.polled = time.Now()
 	if err != nil {
 		return err
 	}
