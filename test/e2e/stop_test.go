@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,13 +15,13 @@ import (
 // and nothing is ever sent twice.
 func TestCleanStopUnderLoad(t *testing.T) {
 	t.Parallel()
-	stops, each := testsize.Pick(5, 100), 150
+	stops, each := testsize.Pick(10, 100), testsize.Pick(40, 150)
 	seed := testsize.Seed(t)
 	random := testsize.Rand(seed, "stops")
 	s := newShop(t, seed, pgtest.Database(t))
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	for i := range stops {
-		m := moment{operation: "SendMessageBatch", stage: stage(random.IntN(2)), nth: 1 + random.IntN(20)}
+		m := moment{operation: "SendMessageBatch", stage: stage(random.IntN(2)), nth: 1 + random.IntN(testsize.Pick(5, 20))}
 		relay := s.relay()
 		var told atomic.Bool
 		s.broker.once(m.operation, "", m.stage, m.nth, func() {
@@ -38,6 +39,11 @@ func TestCleanStopUnderLoad(t *testing.T) {
 		}
 		if code := relay.Code(); code != 0 {
 			t.Errorf("stopped at %v: exit code %d", m, code)
+		}
+		for _, sign := range []string{"panic", "goroutine ", "DATA RACE"} {
+			if said := relay.Output.String(); strings.Contains(said, sign) {
+				t.Errorf("stopped at %v: it says %q:\n%s", m, sign, said)
+			}
 		}
 		placed()
 		t.Logf("stopped at %v; %d messages have arrived", m, s.broker.count(s.queue))
