@@ -49,7 +49,7 @@ func (m *modelRun[Tx]) change(x *modelMessage, action admin.Action) bool {
 	case action == admin.Replay && !parked:
 		m.sent = without(m.sent, x)
 		m.parked = append(m.parked, x)
-		x.state, x.closes, x.due, x.attempts, x.replay = outbox.StatePending, false, true, 0, true
+		x.state, x.closes, x.changed, x.due, x.attempts, x.replay = outbox.StatePending, false, false, true, 0, true
 	default:
 		return false
 	}
