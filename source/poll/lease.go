@@ -72,7 +72,7 @@ type lease struct {
 
 func newLease(s *Store, w *watch, claim relay.Claim, match func(string) bool, c *pgstore.Cursor) *lease {
 	l := &lease{
-		store: s, watch: w, match: match, cursor: c,
+		store: s, watch: w, match: remembering(match), cursor: c,
 		reader:   newReader(s.cfg.Pool, s.cfg.Schema, claim.Route, claim.Shard, c.Token()),
 		log:      s.cfg.Schema.Log(claim.Shard),
 		pos:      c.Pos,
@@ -278,18 +278,52 @@ func (l *lease) advance(p page) {
 	l.hand(p.rows)
 }
 
+// remembering is match without asking again for the topic of the row before.
+// For one goroutine at a time.
+func remembering(match func(topic string) bool) func(topic string) bool {
+	var last string // no topic is empty
+	matches := false
+	return func(topic string) bool {
+		if topic != last {
+			last, matches = topic, match(topic)
+		}
+		return matches
+	}
+}
+
 // hand puts rows that match the route's topics in line; the others are done.
 func (l *lease) hand(rows []relay.Delivery) {
-	rows = slices.DeleteFunc(rows, func(d relay.Delivery) bool { return !l.match(d.Message.Topic) })
+	n := 0
+	var run numset.Range // of numbers that are held
 	for i := range rows {
-		l.held.Add(rows[i].Seq, rows[i].Seq)
-		rows[i].Again = rows[i].Seq <= l.cursor.Pos
+		if !l.match(rows[i].Message.Topic) {
+			continue
+		}
+		if n != i {
+			rows[n] = rows[i]
+		}
+		seq := rows[n].Seq
+		rows[n].Again = seq <= l.cursor.Pos
+		if n > 0 && seq == run.Last+1 {
+			run.Last = seq
+		} else {
+			if n > 0 {
+				l.held.Add(run.First, run.Last)
+			}
+			run = numset.Range{First: seq, Last: seq}
+		}
+		n++
 	}
-	if len(l.ready) == 0 {
-		l.ready = rows
+	if n == 0 {
 		return
 	}
-	l.ready = append(l.ready, rows...)
+	l.held.Add(run.First, run.Last)
+	clear(rows[n:])
+	if rows = rows[:n]; len(l.ready) == 0 {
+		l.ready = rows
+	} else {
+		l.ready = append(l.ready, rows...)
+	}
 }
 
 // Settle records outcomes and the position, and renews the lease.
@@ -308,7 +342,10 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 		l.saveGroup(g, &progress)
 	}
 	gone := len(l.gaps.gone)
-	returns := slices.ContainsFunc(outcomes, func(o relay.Outcome) bool { return o.Delivery.Parked && o.State == outbox.StateBlocked })
+	returns := false
+	for i := range outcomes {
+		returns = returns || outcomes[i].Delivery.Parked && outcomes[i].State == outbox.StateBlocked
+	}
 	if returns {
 		l.returns++
 	}

@@ -30,7 +30,31 @@ const healPage = 1000
 // one, and returns after which key the next call is to go on. relay.ErrFenced if
 // the lease is lost.
 func (c *Cursor) Heal(ctx context.Context, after string) (next string, err error) {
-	err = pgx.BeginTxFunc(ctx, c.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	keys, err := c.blockedKeys(ctx, after)
+	if err == nil && len(keys) > 0 {
+		err = c.order(ctx, keys)
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for keys of shard %d of route %s that wait for nothing: %w", c.claim.Shard, c.claim.Route, err)
+	}
+	if len(keys) == healPage {
+		next = keys[healPage-1]
+	}
+	return next, nil
+}
+
+// blockedKeys takes no lock, and so no transaction id where there are none.
+func (c *Cursor) blockedKeys(ctx context.Context, after string) ([]string, error) {
+	rows, err := c.db.Query(ctx, c.schema.sql(blockedKeysSQL), c.claim.Route, c.claim.Shard, after, healPage)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// order decides anew which blocked messages of the keys are due.
+func (c *Cursor) order(ctx context.Context, keys []string) error {
+	return pgx.BeginTxFunc(ctx, c.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		var held bool
 		err := tx.QueryRow(ctx, c.schema.sql(holdSQL), c.claim.Route, c.claim.Shard, c.token).Scan(&held)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -39,23 +63,8 @@ func (c *Cursor) Heal(ctx context.Context, after string) (next string, err error
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, c.schema.sql(blockedKeysSQL), c.claim.Route, c.claim.Shard, after, healPage)
-		if err != nil {
-			return err
-		}
-		keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		if len(keys) == healPage {
-			next = keys[healPage-1]
-		}
 		var batch pgx.Batch
 		c.schema.queueOrder(&batch, c.claim.Route, c.claim.Shard, keys)
 		return tx.SendBatch(ctx, &batch).Close()
 	})
-	if err != nil {
-		return "", fmt.Errorf("look for keys of shard %d of route %s that wait for nothing: %w", c.claim.Shard, c.claim.Route, err)
-	}
-	return next, nil
 }
