@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,10 +144,7 @@ func (a *Admin) walkPlaces(ctx context.Context, f Filter, layout Layout, routes 
 }
 
 func compare(a, b Ref) int {
-	if c := slices.Compare([]string{a.Route}, []string{b.Route}); c != 0 {
-		return c
-	}
-	return slices.Compare([]int64{int64(a.Shard), a.Seq}, []int64{int64(b.Shard), b.Seq})
+	return cmp.Or(cmp.Compare(a.Route, b.Route), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Seq, b.Seq))
 }
 
 // places are those that the filter names, sorted, each once.
