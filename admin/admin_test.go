@@ -12,7 +12,7 @@ import (
 
 func TestFindings(t *testing.T) {
 	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
-	shards := []admin.ShardStatus{{Owner: "relay-1"}, {Owner: "relay-1"}, {Owner: "relay-2"}, {}}
+	shards := []admin.ShardStatus{{Owner: "relay-1"}, {Owner: "relay-2"}, {Owner: "relay-1"}, {}}
 	count := func(s outbox.State, n int64, more bool) []admin.StateCount {
 		return []admin.StateCount{{State: s, Count: n, AtLeast: more}}
 	}
@@ -20,6 +20,7 @@ func TestFindings(t *testing.T) {
 		{Name: "well", Shards: shards, OldestPending: now.Add(-time.Second)},
 		{Name: "idle", Orphaned: true},
 		{Name: "dead", Orphaned: true, Pending: 7, OldestPending: now.Add(-50 * time.Hour)},
+		{Name: "waiting", Orphaned: true, Parked: append(append(count(outbox.StateRetrying, 1, false), count(outbox.StateBlocked, 2, true)...), count(outbox.StateScheduled, 4, false)...)},
 		{Name: "slow", Pending: 9, Shards: shards, OldestPending: now.Add(-2 * time.Minute)},
 		{Name: "paused", Orphaned: true, Paused: true, PausedAt: now, PausedBy: "anna", Pending: 3, OldestPending: now.Add(-time.Hour)},
 		{Name: "failing", Shards: shards, Parked: count(outbox.StateFailed, 1, false), LastError: "no such queue"},
@@ -35,10 +36,12 @@ func TestFindings(t *testing.T) {
 	}
 	want := []string{
 		"bad orphaned dead: no relay serves it; about 7 messages wait, the oldest for 2d2h",
+		"bad orphaned waiting: no relay serves it; about 0 messages wait; 1 message retrying; more than 2 messages blocked; 4 messages scheduled",
 		"bad stuck slow: about 9 messages wait, the oldest for 2m0s, although a relay serves it: relay-1, relay-2",
 		"bad failed failing: 1 message failed; the latest error: no such queue",
 		"bad unrouted : no route takes topic lost: 2 messages lately, the newest 1m0s ago",
 		"note orphaned idle: no relay serves it; nothing waits",
+		"note retrying waiting: 1 message refused, with more than 2 messages behind; the latest error: not recorded",
 		"note paused paused: is paused since 2026-11-30T03:00:00Z by anna; about 3 messages wait, the oldest for 1h0m",
 		"note retrying trying: more than 5 messages refused, tried again by itself, with 2 messages behind; the latest error: not recorded",
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,15 +56,21 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 		if !r.OldestPending.IsZero() {
 			waits += ", the oldest for " + Short(age)
 		}
+		var set string // what is set aside, and waits for a relay too
+		for _, state := range []outbox.State{outbox.StateRetrying, outbox.StateBlocked, outbox.StateScheduled} {
+			if n, more := r.Count(state); n > 0 {
+				set += "; " + messages(n, more) + " " + string(state)
+			}
+		}
 		switch {
 		case r.Paused:
 			text := "is paused since " + r.PausedAt.UTC().Format(time.RFC3339) + " by " + r.PausedBy
 			if r.PausedNote != "" {
 				text += " (" + r.PausedNote + ")"
 			}
-			add(KindPaused, false, r.Name, "%s; %s", text, waits)
-		case r.Orphaned && !r.OldestPending.IsZero():
-			add(KindOrphaned, true, r.Name, "no relay serves it; %s", waits)
+			add(KindPaused, false, r.Name, "%s; %s", text, waits+set)
+		case r.Orphaned && (!r.OldestPending.IsZero() || set != ""):
+			add(KindOrphaned, true, r.Name, "no relay serves it; %s", waits+set)
 		case r.Orphaned:
 			add(KindOrphaned, false, r.Name, "no relay serves it; nothing waits")
 		case age > maxAge:
@@ -73,7 +80,10 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 			add(KindFailed, true, r.Name, "%s failed; the latest error: %s", messages(n, more), orUnknown(r.LastError))
 		}
 		if n, more := r.Count(outbox.StateRetrying); n > 0 {
-			text := messages(n, more) + " refused, tried again by itself"
+			text := messages(n, more) + " refused"
+			if !r.Orphaned && !r.Paused {
+				text += ", tried again by itself"
+			}
 			if b, more := r.Count(outbox.StateBlocked); b > 0 {
 				text += ", with " + messages(b, more) + " behind"
 			}
@@ -86,11 +96,11 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 	return append(bad, other...)
 }
 
-// Owners are the relays that have a lease on the route.
+// Owners are the relays that have a lease on the route, each once.
 func (r *RouteStatus) Owners() []string {
 	var owners []string
 	for _, s := range r.Shards {
-		if s.Owner != "" && (len(owners) == 0 || owners[len(owners)-1] != s.Owner) {
+		if s.Owner != "" && !slices.Contains(owners, s.Owner) {
 			owners = append(owners, s.Owner)
 		}
 	}
