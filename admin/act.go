@@ -132,11 +132,10 @@ func (a *Admin) narrow(ctx context.Context, r *Request, all, usual []outbox.Stat
 
 // change does the action on one window's messages, and tells of them.
 func (a *Admin) change(ctx context.Context, r *Request, result *Result, entry *Entry, route string, shard int, items []Item) error {
-	all := r.Action.Takes()
 	op := Operation{Action: r.Action, Route: route, Shard: shard}
-	for _, item := range items {
-		if slices.Contains(all, item.State) {
-			op.Seqs = append(op.Seqs, item.Seq)
+	for i := range items {
+		if r.Action.refuses(&items[i]) == "" {
+			op.Seqs = append(op.Seqs, items[i].Seq)
 		}
 	}
 	result.Matched += int64(len(op.Seqs))
@@ -151,17 +150,27 @@ func (a *Admin) change(ctx context.Context, r *Request, result *Result, entry *E
 	if r.Each == nil {
 		return nil
 	}
-	for _, item := range items {
-		t := Touched{Item: item, Changed: slices.Contains(changed, item.Seq)}
-		switch {
-		case !slices.Contains(all, item.State):
-			t.Left = fmt.Sprintf("it is %s: %s takes what is %s", item.State, r.Action, join(all))
-		case !r.DryRun && !t.Changed:
+	for i := range items {
+		t := Touched{Item: items[i], Changed: slices.Contains(changed, items[i].Seq), Left: r.Action.refuses(&items[i])}
+		if t.Left == "" && !r.DryRun && !t.Changed {
 			t.Left = "it is on its way just now, or has changed its state"
 		}
 		r.Each(t)
 	}
 	return nil
+}
+
+// refuses says why the action does not take the message as it stands; empty if
+// it does.
+func (a Action) refuses(item *Item) string {
+	all := a.Takes()
+	switch {
+	case !slices.Contains(all, item.State):
+		return fmt.Sprintf("it is %s: %s takes what is %s", item.State, a, join(all))
+	case a == Discard && item.State == outbox.StatePending && item.ChangedAt.IsZero():
+		return "it is pending in the log, where nothing is changed: discard takes it once a relay has tried it or set it aside"
+	}
+	return ""
 }
 
 // Pause stops a route: its relays finish what they have begun and send nothing

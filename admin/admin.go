@@ -31,8 +31,9 @@ const (
 	// Release lets the key of a failed message go on that waits for it under
 	// on_failure: hold. The message stays failed.
 	Release Action = "release"
-	// Discard gives a retrying, blocked, scheduled, failed or expired message up.
-	// What waits behind it goes on.
+	// Discard gives a retrying, blocked, scheduled, failed or expired message up,
+	// and a pending one that has a record of its own: it was put back untried, or
+	// is replayed. What waits behind it goes on.
 	Discard Action = "discard"
 	// Replay sends again what counts as done and is still in the log. It keeps
 	// no order with other messages of its key, and holds none of them up.

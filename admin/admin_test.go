@@ -64,6 +64,47 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// stands is a store with these messages, of which it changes what it is told to.
+type stands struct {
+	asked
+	items   []admin.Item
+	changes []admin.Operation
+}
+
+func (s *stands) Scan(context.Context, admin.Scan) (admin.Window, error) {
+	return admin.Window{Items: s.items, Looked: len(s.items)}, nil
+}
+
+func (s *stands) Change(_ context.Context, op admin.Operation, _ *admin.Entry) ([]int64, error) {
+	s.changes = append(s.changes, op)
+	return op.Seqs, nil
+}
+
+// A dry run promises no more than the action can do: a pending message that only
+// stands in the log cannot be given up.
+func TestDiscardLeavesWhatOnlyTheLogHas(t *testing.T) {
+	item := func(seq int64, changed time.Time) admin.Item {
+		return admin.Item{Ref: admin.Ref{Route: "r", Place: admin.Place{Seq: seq}}, Standing: admin.Standing{State: outbox.StatePending, ChangedAt: changed}}
+	}
+	for _, dry := range []bool{true, false} {
+		store := &stands{items: []admin.Item{item(1, time.Time{}), item(2, time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC))}}
+		left := map[int64]string{}
+		result, err := admin.New(store).Act(t.Context(), admin.Request{
+			Action: admin.Discard, Filter: admin.Filter{Route: "r", States: []outbox.State{outbox.StatePending}}, DryRun: dry,
+			Each: func(m admin.Touched) { left[m.Seq] = m.Left },
+		})
+		if err != nil || result.Matched != 1 {
+			t.Errorf("dry run %v: %+v, %v", dry, result, err)
+		}
+		if !strings.Contains(left[1], "in the log") || left[2] != "" {
+			t.Errorf("dry run %v: left alone: %v", dry, left)
+		}
+		if !dry && (len(store.changes) != 1 || len(store.changes[0].Seqs) != 1 || store.changes[0].Seqs[0] != 2) {
+			t.Errorf("changed: %+v", store.changes)
+		}
+	}
+}
+
 // asked is a store that notes what it is asked.
 type asked struct {
 	admin.Store

@@ -82,7 +82,8 @@ type Standing struct {
 	Error string `json:"error,omitempty"`
 	// DueAt is when it is tried again, or sent. Zero: not by the clock.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// ChangedAt is when it got its state. Zero for pending and sent ones.
+	// ChangedAt is when it got its state. Zero for what has no record of its own:
+	// sent ones, and pending ones that were never put back or replayed.
 	ChangedAt time.Time `json:"changed_at,omitzero"`
 	// Holds: it failed, and the later ones of its key wait for an operator.
 	Holds bool `json:"holds_key,omitempty"`
