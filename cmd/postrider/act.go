@@ -135,7 +135,7 @@ func (o *office) act(ctx context.Context, request admin.Request, layout admin.La
 	}
 	request.Each = out.each
 	result, err := o.Act(ctx, request)
-	if printing := out.end(result); err == nil {
+	if printing := out.end(result, err != nil); err == nil {
 		err = printing
 	}
 	switch {
@@ -152,7 +152,8 @@ func (o *office) act(ctx context.Context, request admin.Request, layout admin.La
 // actPrinter prints what an action touches, as it does.
 type actPrinter interface {
 	each(admin.Touched)
-	end(admin.Result) error
+	// end ends the print. failed: an error says the rest.
+	end(r admin.Result, failed bool) error
 }
 
 type actTable struct {
@@ -181,13 +182,15 @@ func (a *actTable) each(m admin.Touched) {
 	}
 }
 
-func (a *actTable) end(r admin.Result) error {
+func (a *actTable) end(r admin.Result, failed bool) error {
 	if a.t != nil {
 		if err := a.t.flush(); err != nil {
 			return err
 		}
 	}
 	switch {
+	case failed:
+		return nil
 	case r.Matched == 0:
 		return printLines(a.w, fmt.Sprintf("%s: no message fits", r.Action))
 	case r.DryRun:
@@ -222,7 +225,10 @@ func (a *actJSON) each(m admin.Touched) {
 	a.err = errors.Join(a.err, err)
 }
 
-func (a *actJSON) end(r admin.Result) error {
+func (a *actJSON) end(r admin.Result, failed bool) error {
+	if failed && a.n == 0 && r.Changed == 0 {
+		return nil
+	}
 	text, err := json.Marshal(r)
 	if err != nil || a.err != nil {
 		return errors.Join(a.err, err)

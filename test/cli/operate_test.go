@@ -61,12 +61,15 @@ func (s *shop) run(args ...string) string {
 }
 
 // fails is run for a command that must not end well; the texts must be in what it
-// says, wherever.
+// says, wherever. Beside an error it must not tell of a result.
 func (s *shop) fails(code int, args []string, texts ...string) {
 	s.t.Helper()
 	p := s.world().run(s.t, append(args, "--db", s.db)...)
 	if got := p.wait(); got != code {
 		s.t.Errorf("%v: exit %d, want %d", args, got, code)
+	}
+	if out := p.stdout.String(); p.stderr.String() != "" && (strings.Contains(out, "no message fits") || strings.Contains(out, "done to 0")) {
+		s.t.Errorf("%v: beside the error %s it says %s", args, p.stderr.String(), out)
 	}
 	for _, text := range texts {
 		if !strings.Contains(p.stdout.String()+p.stderr.String(), text) {
@@ -344,6 +347,9 @@ func TestOperatorsMistakes(t *testing.T) {
 			{2, "retry", []string{"every message of every route"}},
 			{2, "retry --state failed", []string{"every message of every route"}},
 			{2, "retry --topic x --state sent", []string{"retry is not for messages that are sent"}},
+			{2, "retry --topic x --state sent --yes", []string{"retry is not for messages that are sent"}},
+			{2, "retry --route nothing --yes", []string{"no such route"}},
+			{2, "retry --route nothing --yes --json", []string{"no such route"}},
 			{1, "retry --topic x", []string{"no message fits"}},
 			{1, "replay 019ad3f2-7c1e-7e5c-9d7b-2f6a4c1e8b90", []string{"no such message"}},
 			{2, "pause", []string{"pause --help"}},
