@@ -13,6 +13,9 @@ import (
 func TestFindings(t *testing.T) {
 	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
 	shards := []admin.ShardStatus{{Owner: "relay-1"}, {Owner: "relay-2"}, {Owner: "relay-1"}, {}}
+	other := []admin.ShardStatus{
+		{Owner: "relay-1", Topics: []string{"a", "b"}}, {Owner: "relay-2", Topics: []string{"b"}}, {Owner: "relay-1", Topics: []string{"a", "b"}}, {Topics: []string{"c"}},
+	}
 	count := func(s outbox.State, n int64, more bool) []admin.StateCount {
 		return []admin.StateCount{{State: s, Count: n, AtLeast: more}}
 	}
@@ -23,6 +26,7 @@ func TestFindings(t *testing.T) {
 		{Name: "waiting", Orphaned: true, Parked: append(append(count(outbox.StateRetrying, 1, false), count(outbox.StateBlocked, 2, true)...), count(outbox.StateScheduled, 4, false)...)},
 		{Name: "slow", Pending: 9, Shards: shards, OldestPending: now.Add(-2 * time.Minute)},
 		{Name: "paused", Orphaned: true, Paused: true, PausedAt: now, PausedBy: "anna", Pending: 3, OldestPending: now.Add(-time.Hour)},
+		{Name: "mixed", Shards: other},
 		{Name: "failing", Shards: shards, Parked: count(outbox.StateFailed, 1, false), LastError: "no such queue"},
 		{Name: "trying", Shards: shards, Parked: append(count(outbox.StateRetrying, 5, true), count(outbox.StateBlocked, 2, false)...)},
 	}, Unrouted: []admin.Unrouted{{Topic: "lost", Messages: 2, Newest: now.Add(-time.Minute)}}}
@@ -38,6 +42,7 @@ func TestFindings(t *testing.T) {
 		"bad orphaned dead: no relay serves it; about 7 messages wait, the oldest for 2d2h",
 		"bad orphaned waiting: no relay serves it; about 0 messages wait; 1 message retrying; more than 2 messages blocked; 4 messages scheduled",
 		"bad stuck slow: about 9 messages wait, the oldest for 2m0s, although a relay serves it: relay-1, relay-2",
+		"bad mixed mixed: its relays take different topics, and each passes over what the others take: relay-1 takes a,b, relay-2 takes b",
 		"bad failed failing: 1 message failed; the latest error: no such queue",
 		"bad unrouted : no route takes topic lost: 2 messages lately, the newest 1m0s ago",
 		"note orphaned idle: no relay serves it; nothing waits",

@@ -16,6 +16,7 @@ const (
 	KindStuck    Kind = "stuck"    // messages wait although a relay serves the route
 	KindOrphaned Kind = "orphaned" // no relay serves the route
 	KindFailed   Kind = "failed"   // messages failed
+	KindMixed    Kind = "mixed"    // relays serve the route with different topics
 	KindUnrouted Kind = "unrouted" // no route takes a topic
 	KindPaused   Kind = "paused"   // an operator paused the route
 	KindRetrying Kind = "retrying" // messages were refused, and are tried again
@@ -76,6 +77,9 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 		case age > maxAge:
 			add(KindStuck, true, r.Name, "%s, although a relay serves it: %s", waits, strings.Join(r.Owners(), ", "))
 		}
+		if relays := r.mixed(); relays != "" {
+			add(KindMixed, true, r.Name, "its relays take different topics, and each passes over what the others take: %s", relays)
+		}
 		if n, more := r.Count(outbox.StateFailed); n > 0 {
 			add(KindFailed, true, r.Name, "%s failed; the latest error: %s", messages(n, more), orUnknown(r.LastError))
 		}
@@ -108,6 +112,27 @@ func (r *RouteStatus) Owners() []string {
 		return []string{"none has a lease just now"}
 	}
 	return owners
+}
+
+// mixed tells which relays take which topics, if they do not all take the same.
+func (r *RouteStatus) mixed() string {
+	var relays, different []string
+	for _, s := range r.Shards {
+		if s.Owner == "" {
+			continue
+		}
+		topics := strings.Join(s.Topics, ",")
+		if relay := s.Owner + " takes " + topics; !slices.Contains(relays, relay) {
+			relays = append(relays, relay)
+		}
+		if !slices.Contains(different, topics) {
+			different = append(different, topics)
+		}
+	}
+	if len(different) < 2 {
+		return ""
+	}
+	return strings.Join(relays, ", ")
 }
 
 func orUnknown(text string) string {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -41,7 +42,8 @@ type Status struct {
 
 // RouteStatus is one route's.
 type RouteStatus struct {
-	Name   string   `json:"name"`
+	Name string `json:"name"`
+	// Topics of all its shards, each once.
 	Topics []string `json:"topics"`
 	// Paused: an operator stopped it.
 	Paused   bool      `json:"paused"`
@@ -69,7 +71,9 @@ type RouteStatus struct {
 type ShardStatus struct {
 	Shard int `json:"shard"`
 	// Owner has the lease; empty if nobody has.
-	Owner      string    `json:"owner"`
+	Owner string `json:"owner"`
+	// Topics that the newest lease takes; all relays of a route should have the same.
+	Topics     []string  `json:"topics"`
 	LeaseUntil time.Time `json:"lease_until,omitzero"`
 	// Position is the number up to which the shard was read.
 	Position int64 `json:"position"`
@@ -77,6 +81,20 @@ type ShardStatus struct {
 	Tail int64 `json:"tail"`
 	// Unsettled are the numbers up to Position without an outcome.
 	Unsettled int64 `json:"unsettled"`
+}
+
+// Add adds a shard, and its topics. For stores.
+func (r *RouteStatus) Add(s ShardStatus) {
+	if s.Topics == nil {
+		s.Topics = []string{}
+	}
+	r.Shards = append(r.Shards, s)
+	r.Pending += s.Tail - s.Position + s.Unsettled
+	for _, topic := range s.Topics {
+		if !slices.Contains(r.Topics, topic) {
+			r.Topics = append(r.Topics, topic)
+		}
+	}
 }
 
 // RelayStatus is a relay at work.

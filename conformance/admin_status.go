@@ -120,6 +120,22 @@ func adminStatusTests[Tx any]() []storeTest[Tx] {
 			}
 			r.close(lease)
 		}},
+		{name: "relays that take different topics", shards: 2, run: func(r *storeRig[Tx]) {
+			r.acquire(shard(0), owner("one"), topics("a", "b"))
+			r.acquire(shard(1), owner("two"), topics("b", "c"))
+			r.enqueue(messages("", numbered(40)...)...)
+			s := r.routeStatus("route")
+			if !slices.Equal(s.Topics, []string{"a", "b", "c"}) || !slices.Equal(s.Shards[0].Topics, []string{"a", "b"}) || !slices.Equal(s.Shards[1].Topics, []string{"b", "c"}) {
+				r.tb.Errorf("topics: %+v", s)
+			}
+			if s.Pending != 40 {
+				r.tb.Errorf("pending: %+v", s)
+			}
+			r.enqueue(outbox.Message{Topic: "a"}, outbox.Message{Topic: "c"})
+			if strays := r.status().Unrouted; slices.ContainsFunc(strays, func(u admin.Unrouted) bool { return u.Topic == "a" || u.Topic == "c" }) {
+				r.tb.Errorf("a relay takes them: %+v", strays)
+			}
+		}},
 		{name: "relays at work", run: func(r *storeRig[Tx]) {
 			sharer, ok := r.h.Store.(relay.Sharer)
 			if !ok {

@@ -167,6 +167,8 @@ func (o *office) next(f admin.Finding) []string {
 		commands = []string{"relay    # with this route in its settings", "route remove " + route + "    # if it is gone for good"}
 	case admin.KindPaused:
 		commands = []string{"resume " + route}
+	case admin.KindMixed:
+		return []string{"give all its relays the same topics; then see postrider list --route " + route + " --state unknown"}
 	case admin.KindUnrouted:
 		return []string{"add a route for it to the relay's settings, or correct the application's topic"}
 	}

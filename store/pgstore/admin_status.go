@@ -138,10 +138,9 @@ func (r *statusReader) route(name string) *admin.RouteStatus {
 func (r *statusReader) cursor(row pgx.CollectableRow) error {
 	var name, owner string
 	var s admin.ShardStatus
-	var topics []string
 	var held bool
 	var until *time.Time
-	if err := row.Scan(&name, &s.Shard, &s.Position, &topics, &owner, &held, &until, &s.Unsettled); err != nil {
+	if err := row.Scan(&name, &s.Shard, &s.Position, &s.Topics, &owner, &held, &until, &s.Unsettled); err != nil {
 		return err
 	}
 	s.Tail, s.LeaseUntil = max(r.tails[s.Shard], s.Position), orZero(until)
@@ -149,9 +148,7 @@ func (r *statusReader) cursor(row pgx.CollectableRow) error {
 	if held {
 		s.Owner, route.Orphaned = owner, false
 	}
-	route.Topics = topics
-	route.Pending += s.Tail - s.Position + s.Unsettled
-	route.Shards = append(route.Shards, s)
+	route.Add(s)
 	return nil
 }
 

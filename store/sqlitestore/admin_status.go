@@ -107,10 +107,10 @@ func (r *statusReader) cursor(scan func(...any) error) error {
 		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", name, s.Shard, err)
 	}
 	route := r.route(name)
-	if route.Topics, err = decodeTopics(topics); err != nil {
+	if s.Topics, err = decodeTopics(topics); err != nil {
 		return err
 	}
-	match, err := relay.Matcher(route.Topics)
+	match, err := relay.Matcher(s.Topics)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,7 @@ func (r *statusReader) cursor(scan func(...any) error) error {
 	if expires > 0 {
 		s.LeaseUntil = time.UnixMicro(expires).UTC()
 	}
-	route.Pending += s.Tail - s.Position + s.Unsettled
-	route.Shards = append(route.Shards, s)
+	route.Add(s)
 	return r.oldest(route, s, set, match)
 }
 
