@@ -58,7 +58,8 @@ type RouteStatus struct {
 	// Pending is about how many messages wait for their first outcome: numbers
 	// that no transaction used, and messages of other topics, count too.
 	Pending int64 `json:"pending"`
-	// OldestPending is when the oldest of them was enqueued; zero: none waits.
+	// OldestPending is when the oldest of them was enqueued, or its replay asked
+	// for; zero: none waits.
 	OldestPending time.Time `json:"oldest_pending_at,omitzero"`
 	// Parked counts messages by their state.
 	Parked []StateCount `json:"parked"`

@@ -78,6 +78,27 @@ func adminStatusTests[Tx any]() []storeTest[Tx] {
 				r.tb.Errorf("at the end: %+v", s)
 			}
 		}},
+		{name: "what is replayed waits since then", run: func(r *storeRig[Tx]) {
+			r.enqueue(message("", "old"))
+			lease := r.acquire()
+			r.settle(lease, sent(r.expect(lease, "old")...)...)
+			r.close(lease)
+			asked := r.now()
+			r.acts(admin.Request{Action: admin.Replay, Filter: admin.Filter{Route: "route"}}, "old")
+			if s := r.routeStatus("route"); s.Pending != 1 || s.OldestPending.Before(asked) {
+				r.tb.Errorf("asked for at %v: %+v", asked, s)
+			}
+			r.enqueue(message("", "new"))
+			lease = r.acquire()
+			d := r.take(lease, 2)
+			if d[0].Message.Type != "new" {
+				d[0], d[1] = d[1], d[0]
+			}
+			r.settle(lease, pending(d[0], time.Hour), sent(d[1])[0])
+			if s := r.routeStatus("route"); s.Pending != 1 || !s.OldestPending.Equal(d[0].Message.CreatedAt) {
+				r.tb.Errorf("%v was put back untried: %+v", d[0].Message, s)
+			}
+		}},
 		{name: "the oldest pending is one of the route's topics", run: func(r *storeRig[Tx]) {
 			r.enqueue(outbox.Message{Topic: "a", Type: "1"})
 			lease := r.acquire(topics("b"))

@@ -39,10 +39,15 @@ const (
 			) AS candidates (at))
 		FROM {s}.cursor AS c WHERE c.shard = {shard}`
 
-	countsSQL = `SELECT c.route, s.state, sum(n.count)::bigint, bool_or(n.count >= $1), min(o.created_at)
+	// A message that is replayed waits since an operator asked for it, however
+	// old it is.
+	countsSQL = `SELECT c.route, s.state, sum(n.count)::bigint, bool_or(n.count >= $1), min(o.at)
 		FROM {s}.cursor AS c CROSS JOIN unnest(ARRAY['pending', 'retrying', 'blocked', 'scheduled', 'failed', 'expired', 'discarded']) AS s (state)
 		CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT $1) AS rows) AS n
-		CROSS JOIN LATERAL (SELECT (SELECT created_at FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT 1) AS created_at) AS o
+		CROSS JOIN LATERAL (SELECT CASE WHEN s.state = 'pending'
+			THEN (SELECT min(CASE WHEN replay <> 0 THEN changed_at ELSE created_at END) FROM (SELECT p.replay, p.changed_at, p.created_at FROM {s}.parked AS p
+				WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT $1) AS waiting)
+			ELSE (SELECT created_at FROM {s}.parked AS p WHERE p.route = c.route AND p.state = s.state AND p.shard = c.shard ORDER BY p.seq LIMIT 1) END AS at) AS o
 		WHERE n.count > 0 GROUP BY c.route, s.state ORDER BY c.route COLLATE "C"`
 
 	lastErrorsSQL = `SELECT DISTINCT ON (c.route) c.route, e.error, e.changed_at

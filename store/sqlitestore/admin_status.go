@@ -24,6 +24,10 @@ const (
 	sqlCount   = `SELECT count(*) FROM (SELECT 1 FROM postrider_parked WHERE route = ? AND state = ? AND shard = ? LIMIT ?)`
 	sqlFirst   = `SELECT coalesce(p.created_at, l.created_at) FROM postrider_parked AS p LEFT JOIN {log} AS l ON l.seq = p.seq
 	WHERE p.route = ? AND p.state = ? AND p.shard = ? ORDER BY p.seq LIMIT 1`
+	// sqlFirstPending: one that is replayed waits since an operator asked for it,
+	// however old it is.
+	sqlFirstPending = `SELECT min(CASE WHEN p.replay <> 0 THEN p.changed_at ELSE coalesce(p.created_at, l.created_at) END)
+	FROM (SELECT seq, replay, changed_at, created_at FROM postrider_parked WHERE route = ? AND state = ? AND shard = ? ORDER BY seq LIMIT ?) AS p LEFT JOIN {log} AS l ON l.seq = p.seq`
 	sqlLastError = `SELECT error, changed_at FROM postrider_parked WHERE route = ? AND state = ? AND shard = ? ORDER BY seq DESC LIMIT 1`
 	sqlRecent    = `SELECT topic, count(*), max(created_at) FROM (SELECT topic, created_at FROM {log} ORDER BY seq DESC LIMIT ?) GROUP BY topic ORDER BY topic`
 )
@@ -226,7 +230,11 @@ func (r *statusReader) parked(route *admin.RouteStatus) error {
 // parkedOf looks at the first and the last message of a state in a shard.
 func (r *statusReader) parkedOf(route *admin.RouteStatus, state outbox.State, shard int, count *admin.StateCount) error {
 	var first sql.NullInt64
-	if err := r.tx.QueryRowContext(r.ctx, onLog(sqlFirst, shard), route.Name, state, shard).Scan(&first); err != nil {
+	query, args := sqlFirst, []any{route.Name, state, shard}
+	if state == outbox.StatePending {
+		query, args = sqlFirstPending, append(args, r.options.CountUpTo)
+	}
+	if err := r.tx.QueryRowContext(r.ctx, onLog(query, shard), args...).Scan(&first); err != nil {
 		return err
 	}
 	if at := fromMicros(first); count.Oldest.IsZero() || at.Before(count.Oldest) {
