@@ -28,6 +28,7 @@ func TestFindings(t *testing.T) {
 		{Name: "paused", Orphaned: true, Paused: true, PausedAt: now, PausedBy: "anna", Pending: 3, OldestPending: now.Add(-time.Hour)},
 		{Name: "mixed", Shards: other},
 		{Name: "failing", Shards: shards, Parked: count(outbox.StateFailed, 1, false), LastError: "no such queue"},
+		{Name: "holding", Shards: shards, Parked: append(count(outbox.StateFailed, 2, false), count(outbox.StateBlocked, 31, false)...), LastError: "too large"},
 		{Name: "trying", Shards: shards, Parked: append(count(outbox.StateRetrying, 5, true), count(outbox.StateBlocked, 2, false)...)},
 	}, Unrouted: []admin.Unrouted{{Topic: "lost", Messages: 2, Newest: now.Add(-time.Minute)}}}
 	var got []string
@@ -44,6 +45,7 @@ func TestFindings(t *testing.T) {
 		"bad stuck slow: about 9 messages wait, the oldest for 2m0s, although a relay serves it: relay-1, relay-2",
 		"bad mixed mixed: its relays take different topics, and each passes over what the others take: relay-1 takes a,b, relay-2 takes b",
 		"bad failed failing: 1 message failed; the latest error: no such queue",
+		"bad failed holding: 2 messages failed, 31 messages blocked; the latest error: too large",
 		"bad unrouted : no route takes topic lost: 2 messages lately, the newest 1m0s ago",
 		"note orphaned idle: no relay serves it; nothing waits",
 		"note retrying waiting: 1 message refused, with more than 2 messages behind; the latest error: not recorded",

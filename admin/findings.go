@@ -81,7 +81,11 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 			add(KindMixed, true, r.Name, "its relays take different topics, and each passes over what the others take: %s", relays)
 		}
 		if n, more := r.Count(outbox.StateFailed); n > 0 {
-			add(KindFailed, true, r.Name, "%s failed; the latest error: %s", messages(n, more), orUnknown(r.LastError))
+			text := messages(n, more) + " failed"
+			if b, more := r.Count(outbox.StateBlocked); b > 0 {
+				text += ", " + messages(b, more) + " blocked"
+			}
+			add(KindFailed, true, r.Name, "%s; the latest error: %s", text, orUnknown(r.LastError))
 		}
 		if n, more := r.Count(outbox.StateRetrying); n > 0 {
 			text := messages(n, more) + " refused"
