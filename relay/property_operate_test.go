@@ -50,14 +50,17 @@ func (w *world) change(op admin.Operation) {
 // letGo releases what failed messages hold, until nothing waits any more.
 func (w *world) letGo() {
 	for range 100 {
-		held := false
+		waiting := false
 		for _, p := range w.store.Parked("r") {
-			if p.State == outbox.StateFailed && p.Closes {
-				held = true
+			switch {
+			case p.State == outbox.StateFailed && p.Closes:
 				w.change(admin.Operation{Action: admin.Release, Route: "r", Shard: p.Shard, Seqs: []int64{p.Seq}})
+				waiting = true
+			case p.State != outbox.StateFailed && p.State != outbox.StateDiscarded:
+				waiting = true
 			}
 		}
-		if !held {
+		if !waiting {
 			return
 		}
 		time.Sleep(5 * time.Minute)
