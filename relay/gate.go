@@ -86,7 +86,7 @@ func (s *session) settled(it *item) {
 	d := it.delivery
 	o := Outcome{State: d.State, Attempts: d.Attempts, Error: d.Error}
 	if d.State == outbox.StateFailed && !d.Released {
-		s.r.failures.add(d, o)
+		s.r.failures.add(s.shard, d, o)
 	}
 	s.record(it, o)
 }

@@ -216,7 +216,7 @@ func (s *session) nextDangerous() *item {
 func (s *session) giveUpOn(it *item) {
 	o := Outcome{State: outbox.StateFailed, Attempts: it.delivery.Attempts,
 		Error: fmt.Sprintf("the relay died while it published this message, at the last of %d attempts", it.delivery.Attempts)}
-	s.r.failures.add(it.delivery, o)
+	s.r.failures.add(s.shard, it.delivery, o)
 	s.refused(it, o)
 }
 

@@ -203,7 +203,7 @@ func (r *route) retry(s *session, it *item, err error) {
 func (r *route) fail(s *session, it *item, err error) {
 	d := it.delivery
 	o := Outcome{State: outbox.StateFailed, Attempts: d.Attempts + 1, Error: describe(err)}
-	r.failures.add(d, o)
+	r.failures.add(s.shard, d, o)
 	s.refused(it, o)
 }
 
@@ -212,6 +212,7 @@ func (r *route) fail(s *session, it *item, err error) {
 type failures struct {
 	count int
 	first Outcome
+	shard int // of the first
 }
 
 // takeFailures returns those that are to be logged. The caller holds mu.
@@ -221,9 +222,9 @@ func (r *route) takeFailures() failures {
 	return f
 }
 
-func (f *failures) add(d *Delivery, o Outcome) {
+func (f *failures) add(shard int, d *Delivery, o Outcome) {
 	if f.count++; f.count == 1 {
-		f.first = o
+		f.first, f.shard = o, shard
 		f.first.Delivery = *d
 	}
 }
@@ -233,6 +234,6 @@ func (f *failures) report(log *slog.Logger) {
 		return
 	}
 	d := &f.first.Delivery
-	log.Warn("messages failed", "count", f.count, "seq", d.Seq, "id", d.Message.ID,
+	log.Warn("messages failed", "count", f.count, "shard", f.shard, "seq", d.Seq, "id", d.Message.ID,
 		"topic", d.Message.Topic, "attempts", f.first.Attempts, "error", f.first.Error)
 }

@@ -28,7 +28,7 @@
 // shard is one row: how far it has read, which numbers up to there have no
 // outcome yet, and the lease with its fencing token. Settling begins by updating
 // that row under the token. Messages that must wait or were given up are in
-// postrider_parked. All times are by the database's clock, in milliseconds.
+// postrider_parked. All times are by the database's clock, in microseconds.
 //
 // A relay waits by asking for PRAGMA data_version every 2 to 25 ms, which
 // notices commits of other processes too, and costs the same however many
