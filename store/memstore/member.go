@@ -18,12 +18,6 @@ type member struct {
 	expires time.Time
 }
 
-// pausing is what an operator has said of a route. The Store's mutex guards it.
-type pausing struct {
-	at       time.Time // zero: it is not paused
-	by, note string
-}
-
 // Look puts the relay on the roster, as relay.Sharer says.
 func (s *Store) Look(ctx context.Context, self relay.Member, ttl time.Duration) (relay.Roster, error) {
 	if err := ctx.Err(); err != nil {
@@ -46,11 +40,7 @@ func (s *Store) Look(ctx context.Context, self relay.Member, ttl time.Duration) 
 	for _, owner := range owners {
 		roster.Members = append(roster.Members, relay.Member{Owner: owner, Routes: slices.Clone(s.members[owner].routes)})
 	}
-	for route, p := range s.pausings {
-		if !p.at.IsZero() {
-			roster.Paused = append(roster.Paused, route)
-		}
-	}
+	roster.Paused = slices.Sorted(maps.Keys(s.paused))
 	return roster, nil
 }
 
@@ -66,9 +56,9 @@ func (s *Store) Leave(_ context.Context, owner string) error {
 func (s *Store) SetPaused(route string, paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var p pausing
 	if paused {
-		p.at = time.Now()
+		s.paused[route] = struct{}{}
+	} else {
+		delete(s.paused, route)
 	}
-	s.pausings[route] = p
 }

@@ -46,9 +46,9 @@ type Store struct {
 	replays int64         // how many there were
 	changed chan struct{} // closed, and replaced, when there may be more to receive
 
-	members  map[string]member // by owner
-	joins    int
-	pausings map[string]pausing // by route
+	members map[string]member // by owner
+	joins   int
+	paused  map[string]struct{} // routes that nobody is to read
 }
 
 type row struct {
@@ -68,8 +68,8 @@ func New(options Options) *Store {
 		locks:   make(map[string]*Tx),
 		changed: make(chan struct{}),
 
-		members:  make(map[string]member),
-		pausings: make(map[string]pausing),
+		members: make(map[string]member),
+		paused:  make(map[string]struct{}),
 	}
 }
 
