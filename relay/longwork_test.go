@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,11 +97,11 @@ func TestPoisonDoesNotStarveTheNew(t *testing.T) {
 		t.Run(fmt.Sprint("keys ", keyed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, broker := memstore.New(memstore.Options{Shards: 1}), membroker.New()
-				refused := 0
+				var refused atomic.Int64
 				route := orders(&membroker.Publisher{Broker: broker, Before: func(_ context.Context, m outbox.Message) error {
 					time.Sleep(time.Millisecond)
 					if m.Type == "poison" {
-						refused++
+						refused.Add(1)
 						return outbox.Retryable(errTest)
 					}
 					return nil
@@ -118,8 +119,8 @@ func TestPoisonDoesNotStarveTheNew(t *testing.T) {
 				enqueue(t, store, batch...)
 				_, stop := start(t, relay.Config{Store: store, Limits: relay.Limits{InFlightMessages: poison / 4}, Routes: []relay.Route{route}})
 				time.Sleep(10 * time.Second)
-				if refused < 2*poison {
-					t.Fatalf("only %d refusals, so not all have come again", refused)
+				if n := refused.Load(); n < 2*poison {
+					t.Fatalf("only %d refusals, so not all have come again", n)
 				}
 				var longest time.Duration
 				for i := 1; i <= news; i++ {
