@@ -58,8 +58,9 @@ type Operation struct {
 // works while a relay has the lease of the shard, and while none has: whatever
 // the relay knows (which keys are closed, what is due) follows within a moment,
 // nothing is lost, and a settle that is under way and the operation wait for
-// each other. A message whose state the Action does not take, or which the
-// relay is just publishing, is left alone and not returned.
+// each other. A message whose state the Action does not take is left alone and
+// not returned. One that the relay is just publishing may be sent all the same:
+// then sent is what it is, whatever the Action.
 type Operate[Tx any] func(ctx context.Context, tx Tx, op Operation) (changed []int64, err error)
 
 // Store is everything that Admin asks of a store.
