@@ -245,10 +245,12 @@ func TestManyDestinationsHang(t *testing.T) {
 				t.Errorf("%d messages arrived at destination %d, want %d", got, topic, n)
 			}
 		}
+		mu.Lock()
 		if most > 256 || mostOfOne > relay.DefaultConcurrency {
 			t.Errorf("%d calls at the same time, %d of one destination", most, mostOfOne)
 		}
 		t.Logf("%d calls at the same time, %d of one destination", most, mostOfOne)
+		mu.Unlock()
 		time.Sleep(time.Minute)
 		if s := r.Stats().Routes[0]; s.DestinationsAway != 60 || len(s.Destinations) != 20 || s.Retried+s.Failed > 0 {
 			t.Errorf("stats %+v", s)

@@ -88,6 +88,7 @@ func (f *fleet) joinWith(name string, s *sailor, store relay.Store, routes ...st
 		config.Routes = append(config.Routes, relay.Route{Name: route, Topics: []string{"orders"}, Publisher: mortal{publisher, &s.dead}})
 	}
 	s.Relay, s.stop = start(f.t, config)
+	synctest.Wait() // it is on the roster, so that the next one joins after it
 	f.crew[name] = s
 	return s
 }

@@ -27,9 +27,16 @@ func (d *DB) openPostgres(ctx context.Context, o Options) error {
 	if _, err := pgstore.Migrate(ctx, pool, pgstore.Options{Schema: schema}); err != nil {
 		return err
 	}
-	err = migrate(o.Migrations, "postgres", func(script string) error {
-		_, err := pool.Exec(ctx, script)
-		return err
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// One process at a time: two that create the same table at once fail,
+		// IF NOT EXISTS or not.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('inboxdb migrations', 0))`); err != nil {
+			return err
+		}
+		return migrate(o.Migrations, "postgres", func(script string) error {
+			_, err := tx.Exec(ctx, script)
+			return err
+		})
 	})
 	if err != nil {
 		return err
