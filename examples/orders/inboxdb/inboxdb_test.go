@@ -2,6 +2,7 @@ package inboxdb_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -155,6 +156,7 @@ func TestClasses(t *testing.T) {
 		}
 		class(outbox.ClassPermanent, false, exec(`INSERT INTO effect (n) VALUES ($1)`, -1))
 		class(outbox.ClassRetryable, false, func(context.Context, inboxdb.Tx, outbox.Message) error { return errors.New("mine") })
+		class(outbox.ClassUnavailable, false, func(context.Context, inboxdb.Tx, outbox.Message) error { return driver.ErrBadConn })
 		class(outbox.ClassUnavailable, false, func(context.Context, inboxdb.Tx, outbox.Message) error { return outbox.Unavailable(errors.New("mine")) })
 		if strings.HasPrefix(a.String(), "postgres") {
 			class(outbox.ClassUnavailable, true, exec(`INSERT INTO none VALUES (1)`))
