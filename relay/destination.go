@@ -200,26 +200,3 @@ func (d *destination) adapt(size int, late bool) {
 		}
 	}
 }
-
-// round is a line of destinations.
-type round struct {
-	list []*destination
-	head int
-}
-
-func (q *round) len() int            { return len(q.list) - q.head }
-func (q *round) push(d *destination) { q.list = append(q.list, d) }
-
-func (q *round) pop() *destination {
-	d := q.list[q.head]
-	q.list[q.head] = nil
-	q.head++
-	if q.head == len(q.list) {
-		q.list, q.head = q.list[:0], 0
-	} else if q.head >= 64 && q.head*2 >= len(q.list) {
-		n := copy(q.list, q.list[q.head:])
-		clear(q.list[n:])
-		q.list, q.head = q.list[:n], 0
-	}
-	return d
-}

@@ -41,39 +41,39 @@ type page struct {
 	left int // without an outcome yet
 }
 
-// queue holds items first in, first out, with a way back to the front.
-type queue struct {
-	items []*item
-	head  int
+// queue holds values first in, first out, with a way back to the front.
+type queue[T any] struct {
+	values []T
+	head   int
 }
 
-func (q *queue) len() int      { return len(q.items) - q.head }
-func (q *queue) push(it *item) { q.items = append(q.items, it) }
+func (q *queue[T]) len() int { return len(q.values) - q.head }
+func (q *queue[T]) push(v T) { q.values = append(q.values, v) }
 
-func (q *queue) pop() *item {
-	it := q.items[q.head]
-	q.items[q.head] = nil
+func (q *queue[T]) pop() T {
+	v := q.values[q.head]
+	clear(q.values[q.head : q.head+1])
 	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-	} else if q.head >= 1024 && q.head*2 >= len(q.items) {
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
+	if q.head == len(q.values) {
+		q.values, q.head = q.values[:0], 0
+	} else if q.head >= 1024 && q.head*2 >= len(q.values) {
+		n := copy(q.values, q.values[q.head:])
+		clear(q.values[n:])
+		q.values, q.head = q.values[:n], 0
 	}
-	return it
+	return v
 }
 
-// unpop puts items back in front, in their order.
-func (q *queue) unpop(items []*item) {
-	if q.head < len(items) {
-		rest := q.items[q.head:]
-		grown := make([]*item, len(items), 2*(len(items)+len(rest)))
-		q.items, q.head = append(grown, rest...), len(items)
+// unpop puts values back in front, in their order.
+func (q *queue[T]) unpop(values []T) {
+	if q.head < len(values) {
+		rest := q.values[q.head:]
+		grown := make([]T, len(values), 2*(len(values)+len(rest)))
+		q.values, q.head = append(grown, rest...), len(values)
 	}
-	q.head -= len(items)
-	copy(q.items[q.head:], items)
+	q.head -= len(values)
+	copy(q.values[q.head:], values)
 }
 
-// all are the items in order, valid until the next change.
-func (q *queue) all() []*item { return q.items[q.head:] }
+// all are the values in order, valid until the next change.
+func (q *queue[T]) all() []T { return q.values[q.head:] }

@@ -12,8 +12,8 @@ import (
 type outlet struct {
 	s        *session
 	to       *destination
-	ready    queue
-	solo     queue              // to be published one by one
+	ready    queue[*item]
+	solo     queue[*item]       // to be published one by one
 	suspects []suspect          // timed out; what comes next shows whose fault it is
 	parked   map[int64]struct{} // numbers of what is parked as pending and can be called back
 	gone     bool               // its session has left, so the destination does not count it

@@ -145,7 +145,7 @@ func (r *route) starving(now time.Time) bool {
 func (d *destination) oldest() time.Time {
 	at := time.Now()
 	for _, o := range d.outlets {
-		for _, q := range []*queue{&o.ready, &o.solo} {
+		for _, q := range []*queue[*item]{&o.ready, &o.solo} {
 			if q.len() > 0 && q.all()[0].page.at.Before(at) {
 				at = q.all()[0].page.at
 			}
@@ -168,7 +168,7 @@ func (d *destination) isLarge() bool {
 	most := max(d.r.budget.maxMessages/part, 1)
 	n := d.waiting + d.alone + d.tied(most)
 	for _, o := range d.outlets {
-		for _, q := range []*queue{&o.ready, &o.solo} {
+		for _, q := range []*queue[*item]{&o.ready, &o.solo} {
 			for _, it := range q.all() {
 				if n >= most {
 					return true

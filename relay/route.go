@@ -44,7 +44,7 @@ type route struct {
 
 	destinations map[string]*destination
 	sweepAt      int                       // so many of them are too many
-	runnable     round                     // those with something to publish
+	runnable     queue[*destination]       // those with something to publish
 	calls        int                       // Publish calls running
 	publishing   int                       // messages in them
 	probing      int                       // calls that are probes

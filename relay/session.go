@@ -76,7 +76,7 @@ type session struct {
 	parkedFor  map[int64]*destination // by number, what is parked because of a destination
 	because    *destination           // that is being parked for
 	recalled   []int64                // numbers of parked messages that the store is to make due
-	dangerous  queue                  // to be tried alone
+	dangerous  queue[*item]           // to be tried alone
 	trying     *item                  // the last one that was
 	untried    map[int64]struct{}     // numbers of dangerous ones that were blocked
 	endangered time.Time              // when there were any last
