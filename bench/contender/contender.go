@@ -216,6 +216,23 @@ func connect(ctx context.Context, url string, connections int) (*pgxpool.Pool, e
 // idlePause of the pollers that are written here.
 const idlePause = 5 * time.Millisecond
 
+// poller takes batches until its context ends, with a pause when there is nothing.
+func poller(db *pgxpool.Pool, sink *Sink, batch func(context.Context, *pgxpool.Pool, *Sink) (int, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		defer db.Close()
+		for ctx.Err() == nil {
+			n, err := batch(context.WithoutCancel(ctx), db, sink)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				pause(ctx, idlePause)
+			}
+		}
+		return nil
+	}
+}
+
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -60,19 +60,7 @@ func (r RowByRow) Open(ctx context.Context, o Options, sink *Sink) (func(context
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
-		defer db.Close()
-		for ctx.Err() == nil {
-			n, err := r.batch(context.WithoutCancel(ctx), db, sink)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				pause(ctx, idlePause)
-			}
-		}
-		return nil
-	}, nil
+	return poller(db, sink, r.batch), nil
 }
 
 func (RowByRow) batch(ctx context.Context, db *pgxpool.Pool, sink *Sink) (n int, err error) {

@@ -51,19 +51,7 @@ func (s SkipLocked) Open(ctx context.Context, o Options, sink *Sink) (func(conte
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
-		defer db.Close()
-		for ctx.Err() == nil {
-			n, err := s.batch(context.WithoutCancel(ctx), db, sink)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				pause(ctx, idlePause)
-			}
-		}
-		return nil
-	}, nil
+	return poller(db, sink, s.batch), nil
 }
 
 // taken is a row that a transaction holds.

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/postrider/postrider/internal/headers"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
 )
 
 // binaryResults asks for every column in PostgreSQL's binary format, whose
@@ -127,7 +127,9 @@ func (d *decoder) row(rows pgx.Rows) error {
 		m.Key = string(key)
 	}
 	m.Payload = append(make([]byte, 0, len(values[colPayload])), values[colPayload]...)
-	d.setHeaders(m, values[colHeaders])
+	if text := values[colHeaders]; text != nil {
+		m.Headers = pgstore.Headers(string(text))
+	}
 	if m.NotBefore, err = timestamp(values[colNotBefore]); err != nil {
 		return fmt.Errorf("not_before of number %d: %w", seq, err)
 	}
@@ -165,7 +167,9 @@ func (d *decoder) scan(rows pgx.Rows, withXid bool) error {
 		return d.snapshot(m.Topic, m.CreatedAt)
 	}
 	m.NotBefore, m.Expires = notBefore.Time, expires.Time
-	d.setHeaders(&m, headers)
+	if headers != nil {
+		m.Headers = pgstore.Headers(string(headers))
+	}
 	*d.next(seq) = m
 	if withXid {
 		d.setXid(seq, xid)
@@ -196,16 +200,6 @@ func (d *decoder) setXid(seq int64, xid uint64) {
 		d.found.xids = make(map[int64]uint64)
 	}
 	d.found.xids[seq] = xid
-}
-
-func (d *decoder) setHeaders(m *outbox.Message, text []byte) {
-	if text == nil {
-		return
-	}
-	var err error
-	if m.Headers, err = headers.Parse(string(text)); err != nil {
-		m.Headers = map[string]string{"": string(text)} // the table's check leaves no such text
-	}
 }
 
 // number reads a bigint or an xid8.

@@ -10,15 +10,14 @@ package memstore
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/postrider/postrider/internal/shardkey"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -89,7 +88,7 @@ func (s *Store) Insert(_ context.Context, tx *Tx, msgs []outbox.Message) error {
 		m.CreatedAt, m.NotBefore, m.Expires, m.Replay = now, stored(m.NotBefore), stored(m.Expires), 0
 		m.Payload = slices.Clone(m.Payload)
 		m.Headers = maps.Clone(m.Headers)
-		shard := s.shardOf(m.Key)
+		shard := shardkey.Shard(m.Key, len(s.shards))
 		s.shards[shard] = append(s.shards[shard], row{m, tx})
 	}
 	return nil
@@ -116,15 +115,6 @@ func (s *Store) Messages() []outbox.Message {
 		}
 	}
 	return out
-}
-
-func (s *Store) shardOf(key string) int {
-	if key == "" {
-		return rand.IntN(len(s.shards))
-	}
-	h := fnv.New32a()
-	h.Write([]byte(key))
-	return int(h.Sum32() % uint32(len(s.shards)))
 }
 
 // wake tells every waiting Receive to look again. The caller holds s.mu.

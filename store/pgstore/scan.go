@@ -16,10 +16,7 @@ type Nullables struct {
 // Into sets the message's fields.
 func (n *Nullables) Into(m *outbox.Message) {
 	if n.Headers != nil {
-		var err error
-		if m.Headers, err = headers.Parse(*n.Headers); err != nil {
-			m.Headers = map[string]string{"": *n.Headers} // the table's check leaves no such text
-		}
+		m.Headers = Headers(*n.Headers)
 	}
 	if n.NotBefore != nil {
 		m.NotBefore = *n.NotBefore
@@ -27,4 +24,13 @@ func (n *Nullables) Into(m *outbox.Message) {
 	if n.Expires != nil {
 		m.Expires = *n.Expires
 	}
+}
+
+// Headers are a message's, as the column has them.
+func Headers(text string) map[string]string {
+	parsed, err := headers.Parse(text)
+	if err != nil {
+		return map[string]string{"": text} // the table's check leaves no such text
+	}
+	return parsed
 }

@@ -2,26 +2,12 @@ package pgstore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// shardOf is what the SQL function shard_of computes: the first four bytes of
-// SHA-256 of the key, without the sign bit, modulo the number of shards; an
-// empty key takes any.
-func shardOf(key string, shards int) int {
-	if key == "" {
-		return rand.IntN(shards)
-	}
-	sum := sha256.Sum256([]byte(key))
-	return int(binary.BigEndian.Uint32(sum[:])&0x7fffffff) % shards
-}
 
 const (
 	// insertSQL is the INSERT of the function enqueue, without the cost of a

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postrider/postrider/internal/shardkey"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -43,7 +44,7 @@ func (p Pgx) Insert(ctx context.Context, tx pgx.Tx, msgs []outbox.Message) error
 		if err != nil {
 			return err
 		}
-		batch.Queue(logs[shardOf(m.Key, len(logs))],
+		batch.Queue(logs[shardkey.Shard(m.Key, len(logs))],
 			[16]byte(m.ID), m.Topic, m.Key, m.Type, payloadArg(m), m.ContentType, headers, timeArg(m.NotBefore), timeArg(m.Expires))
 	}
 	err = tx.SendBatch(ctx, &batch).Close()

@@ -2,15 +2,13 @@ package sqlitestore
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/postrider/postrider/internal/shardkey"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -53,7 +51,7 @@ func (SQL) Insert(ctx context.Context, tx *sql.Tx, msgs []outbox.Message) error 
 		}()
 	}
 	for i := range msgs {
-		if err := insert(ctx, tx, prepared, shardOf(msgs[i].Key, shards), &msgs[i]); err != nil {
+		if err := insert(ctx, tx, prepared, shardkey.Shard(msgs[i].Key, shards), &msgs[i]); err != nil {
 			return fmt.Errorf("sqlitestore: insert message %d: %w", i, err)
 		}
 	}
@@ -94,17 +92,6 @@ func (SQL) LockKeys(ctx context.Context, tx *sql.Tx, _ []string) error {
 		return fmt.Errorf("sqlitestore: become the writer: %w", err)
 	}
 	return nil
-}
-
-// shardOf is the shard of a key, for ever: the first four bytes of its SHA-256,
-// big-endian, without the top bit, modulo the number of shards. An empty key
-// goes anywhere. PostgreSQL stores use the same rule.
-func shardOf(key string, shards int) int {
-	if key == "" {
-		return rand.IntN(shards)
-	}
-	sum := sha256.Sum256([]byte(key))
-	return int(binary.BigEndian.Uint32(sum[:4])&0x7fffffff) % shards
 }
 
 // encodeHeaders is a JSON object; JSON has an escape for every character that
