@@ -80,29 +80,20 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 	if err != nil {
 		return err
 	}
-	closeListener := func() {
-		if listener != nil {
-			_ = listener.Close() // nobody has connected
-		}
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // the monitor has, if it came to that
 	}
-	db, s, err := openForRelay(ctx, c)
+	db, store, s, err := openForRelay(ctx, c)
 	if err != nil {
-		closeListener()
 		if ctx.Err() != nil {
 			return nil // stopped before anything was published
 		}
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	store, err := db.Store(ctx)
-	if err != nil {
-		closeListener()
-		return err
-	}
 	registry := prometheus.NewRegistry()
 	if listener != nil {
 		if store, err = measure(ctx, registry, db, store, made); err != nil {
-			closeListener()
 			return err
 		}
 	}
@@ -111,7 +102,6 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes), ParkedPending: c.Limits.ParkedPending},
 	})
 	if err != nil {
-		closeListener()
 		return usage(err, "")
 	}
 	announce(logger, c, s, listener)
@@ -129,11 +119,12 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 }
 
 // openForRelay connects and sees to it that the tables are there.
-func openForRelay(ctx context.Context, c *config.Config) (database, status, error) {
+func openForRelay(ctx context.Context, c *config.Config) (database, relay.Store, status, error) {
 	db, err := openDatabase(ctx, c, false)
 	if err != nil {
-		return nil, status{}, err
+		return nil, nil, status{}, err
 	}
+	var store relay.Store
 	s, err := db.Status(ctx)
 	switch {
 	case err != nil:
@@ -142,11 +133,13 @@ func openForRelay(ctx context.Context, c *config.Config) (database, status, erro
 		err = usage(errors.New("the outbox tables are missing from "+c.Database.String()), "create them: "+migrateUpCommand(c))
 	case len(s.Missing) > 0:
 		err = usage(fmt.Errorf("the outbox tables lack %s", strings.Join(s.Missing, ", ")), "bring them up to date: "+migrateUpCommand(c))
+	default:
+		store, err = db.Store(ctx)
 	}
 	if err != nil {
-		return nil, status{}, errors.Join(err, db.Close())
+		return nil, nil, status{}, errors.Join(err, db.Close())
 	}
-	return db, s, nil
+	return db, store, s, nil
 }
 
 // announce is the first line of every log: what runs, on what, and why so.
