@@ -67,6 +67,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Limits bound what the relay holds in memory.
 	Limits Limits
+	// Retention says when the relay deletes old messages, where the store is a
+	// Cleaner.
+	Retention Retention
 }
 
 // Limits bound the messages in hand, received and not settled yet, and those
@@ -174,6 +177,11 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Limits.InFlightMessages, DefaultInFlightMessages)
 	orDefault(&c.Limits.InFlightBytes, DefaultInFlightBytes)
 	orDefault(&c.Limits.ParkedPending, DefaultParkedPending)
+	orDefault(&c.Retention.Sent, DefaultRetentionSent)
+	orDefault(&c.Retention.Failed, Keep)
+	if c.Retention.Sent < Keep || c.Retention.Failed < Keep {
+		wrong("retention: %v for sent and %v for failed messages: none may be negative", c.Retention.Sent, c.Retention.Failed)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

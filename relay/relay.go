@@ -18,6 +18,7 @@ type Relay struct {
 	publishing context.Context // what publish calls run under
 	recording  context.Context // what the store is told under, also after a stop
 	alone      chan struct{}   // of capacity one: held by who publishes a message alone
+	janitor    *janitor        // nil: there is nothing for one to do
 	overdue    chan struct{}   // closed when a stop waits for publishers no longer
 
 	mu      sync.Mutex
@@ -45,7 +46,9 @@ func New(config Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Relay{config: config, overdue: make(chan struct{}), alone: make(chan struct{}, 1), gate: storeGate{turn: make(chan struct{}, 1)}}, nil
+	r := &Relay{config: config, overdue: make(chan struct{}), alone: make(chan struct{}, 1), gate: storeGate{turn: make(chan struct{}, 1)}}
+	r.janitor = newJanitor(r)
+	return r, nil
 }
 
 // Run relays until ctx ends. Then it receives nothing more, lets running
@@ -128,6 +131,9 @@ func (r *Relay) work(ctx context.Context) (unsettled int) {
 	}
 	var routes, others sync.WaitGroup
 	others.Go(func() { newLookout(r, shards).run(ctx) })
+	if r.janitor != nil {
+		others.Go(func() { r.janitor.run(ctx) })
+	}
 	for _, route := range r.routes {
 		routes.Go(func() {
 			var runners sync.WaitGroup

@@ -18,6 +18,8 @@ type Stats struct {
 	// Members is how many relays are at work on the store, this one included,
 	// as last seen. 0: they cannot be seen, or the store does not tell.
 	Members int
+	// Clean is of the deleting of old messages.
+	Clean CleanStats
 }
 
 // RouteStats are one route's. Counters only grow.
@@ -101,6 +103,9 @@ func (r *Relay) Stats() Stats {
 	r.mu.Unlock()
 	for _, route := range r.running() {
 		out.Routes = append(out.Routes, route.snapshot())
+	}
+	if r.janitor != nil {
+		out.Clean = r.janitor.snapshot()
 	}
 	return out
 }

@@ -44,9 +44,15 @@ type Store struct {
 	mu     sync.Mutex
 	shards int
 	watch  *watch
+
+	cleaning sync.Mutex
+	cleaner  *pgstore.Cleaner // made when it is first needed
 }
 
-var _ relay.Store = (*Store)(nil)
+var (
+	_ relay.Store   = (*Store)(nil)
+	_ relay.Cleaner = (*Store)(nil)
+)
 
 // New checks the configuration; it does not connect.
 func New(cfg Config) (*Store, error) {
@@ -134,4 +140,18 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 // guard reports what would make reading the shard unsafe.
 func (s *Store) guard(ctx context.Context, shard int) error {
 	return pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard)
+}
+
+// Clean deletes old messages, as relay.Cleaner says.
+func (s *Store) Clean(ctx context.Context, keep relay.Retention) (relay.Cleaned, error) {
+	s.cleaning.Lock()
+	defer s.cleaning.Unlock()
+	if s.cleaner == nil {
+		shards, err := s.Shards(ctx)
+		if err != nil {
+			return relay.Cleaned{}, err
+		}
+		s.cleaner = pgstore.NewCleaner(s.cfg.Pool, s.cfg.Schema, shards)
+	}
+	return s.cleaner.Clean(ctx, keep)
 }

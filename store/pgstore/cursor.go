@@ -34,10 +34,16 @@ const (
 			seen = pg_snapshot_xmax(pg_current_snapshot())
 		WHERE route = $1 AND shard = $2 AND token = $3 RETURNING ctid::text`
 
-	// Missing numbers up to $1, as ranges.
+	// Where nothing is left of what was enqueued, there is nothing to look for.
+	startLowSQL = `UPDATE {s}.cursor AS c SET pos = r.low, started = r.low, topics_from = r.low FROM {s}.retention AS r
+		WHERE c.route = $1 AND c.shard = $2 AND c.token = $3 AND r.shard = $2 AND r.low > 0 AND r.low <= (SELECT last_value FROM {seq})
+		RETURNING c.ctid::text, c.pos`
+
+	// Missing numbers up to $1 that may yet appear, as ranges.
 	missingSQL = `SELECT before + 1, seq - 1 FROM (
-			SELECT seq, lag(seq, 1, 0::bigint) OVER (ORDER BY seq) AS before
-			FROM (SELECT seq FROM {log} WHERE seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
+			SELECT seq, lag(seq, 1, low) OVER (ORDER BY seq) AS before
+			FROM (SELECT coalesce((SELECT low FROM {s}.retention WHERE shard = $2 AND low <= $1), 0) AS low) AS cleaned
+			CROSS JOIN LATERAL (SELECT seq FROM {log} WHERE seq > low AND seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
 		WHERE seq > before + 1 ORDER BY seq`
 
 	// The newest rows at or below the position, with whether they were written
@@ -142,8 +148,8 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	c.clip(&c.Unsettled)
-	if created && c.claim.Start == relay.StartNow {
-		if err := c.startNow(ctx, tx); err != nil {
+	if created {
+		if err := c.start(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -151,6 +157,18 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	return c.load(ctx, tx)
+}
+
+// start puts a new cursor where its route begins.
+func (c *Cursor) start(ctx context.Context, tx pgx.Tx) error {
+	if c.claim.Start == relay.StartNow {
+		return c.startNow(ctx, tx)
+	}
+	err := tx.QueryRow(ctx, c.schema.logSQL(startLowSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, c.token).Scan(&c.ctid, &c.Pos)
+	if errors.Is(err, pgx.ErrNoRows) { // nothing was deleted yet
+		return nil
+	}
+	return err
 }
 
 // startNow puts a new cursor behind everything that is committed by now. What
@@ -161,7 +179,7 @@ func (c *Cursor) startNow(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	c.Pos = tails[c.claim.Shard]
-	rows, err := tx.Query(ctx, c.schema.logSQL(missingSQL, c.claim.Shard), c.Pos)
+	rows, err := tx.Query(ctx, c.schema.logSQL(missingSQL, c.claim.Shard), c.Pos, c.claim.Shard)
 	if err != nil {
 		return err
 	}

@@ -57,9 +57,10 @@ func (s Schema) sql(statement string) string {
 	return strings.ReplaceAll(statement, "{s}", s.quoted())
 }
 
-// logSQL fills a statement on one shard's log: {s} is the schema, {log} the table.
+// logSQL fills a statement on one shard's log: {s} is the schema, {log} the
+// table, {seq} its sequence.
 func (s Schema) logSQL(statement string, shard int) string {
-	return strings.NewReplacer("{s}", s.quoted(), "{log}", s.Log(shard)).Replace(statement)
+	return strings.NewReplacer("{s}", s.quoted(), "{log}", s.Log(shard), "{seq}", s.LogSequence(shard)).Replace(statement)
 }
 
 func quoteLiteral(text string) string { return strings.ReplaceAll(text, "'", "''") }

@@ -126,6 +126,17 @@ CREATE INDEX parked_closing ON {{.Schema}}.parked (route, shard, key) WHERE clos
 CREATE INDEX parked_state ON {{.Schema}}.parked (route, state, shard, seq);
 CREATE INDEX parked_id ON {{.Schema}}.parked (id);
 
+-- How far each shard's log was cleaned. No message is left at or below low, nor
+-- will one appear there; between low and done only what was too young, or what
+-- some route still needed, when it was looked at. A shard without a row was
+-- never cleaned.
+CREATE TABLE {{.Schema}}.retention (
+	shard      integer     NOT NULL PRIMARY KEY,
+	low        bigint      NOT NULL CHECK (low >= 0),
+	done       bigint      NOT NULL CHECK (done >= low),
+	changed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) WITH (fillfactor = 10);
+
 -- The relays at work, so that they can divide the shards among them. A relay
 -- that shows no sign of life is gone at expires. Nothing depends on a row but
 -- who takes what: a crash empties the table, and each relay writes its own again.
