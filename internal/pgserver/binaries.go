@@ -51,10 +51,11 @@ func (b binaries) major() string {
 }
 
 // findBinaries returns the newest server programs of the machine, or those of one
-// major version. It installs Debian's package if there are none and it may.
-func findBinaries(ctx context.Context, major string) (binaries, error) {
+// major version. It installs Debian's package if there are none and it may, and
+// fetches version 18 if that is asked for.
+func findBinaries(ctx context.Context, major string, user account) (binaries, error) {
 	found := lookForBinaries()
-	if len(found) == 0 {
+	if len(found) == 0 && major != Version18 {
 		if err := install(ctx); err != nil {
 			return binaries{}, fmt.Errorf("%w: %w", errNoBinaries, err)
 		}
@@ -67,10 +68,17 @@ func findBinaries(ctx context.Context, major string) (binaries, error) {
 		}
 		have = append(have, b.version)
 	}
+	if major == Version18 {
+		b, err := fetch(ctx, user)
+		if err != nil {
+			return binaries{}, fmt.Errorf("PostgreSQL %s is missing: %w", major, err)
+		}
+		return b, nil
+	}
 	if major == "" {
 		return binaries{}, errNoBinaries
 	}
-	return binaries{}, fmt.Errorf("the cluster is of PostgreSQL %s, and this machine has %q", major, have)
+	return binaries{}, fmt.Errorf("PostgreSQL %s is needed, and this machine has %q", major, have)
 }
 
 // lookForBinaries returns what is installed, newest first, PATH's last.
@@ -88,18 +96,22 @@ func lookForBinaries() []binaries {
 	}
 	var found []binaries
 	for _, dir := range dirs {
-		b := binaries{dir: dir}
-		if _, err := os.Stat(b.path("initdb")); err != nil {
-			continue
+		if b, err := programsIn(dir); err == nil {
+			found = append(found, b)
 		}
-		out, err := exec.Command(b.path("postgres"), "--version").Output()
-		if err != nil {
-			continue
-		}
-		b.version = strings.TrimSpace(string(out))
-		found = append(found, b)
 	}
 	return found
+}
+
+// programsIn returns the server programs in a folder.
+func programsIn(dir string) (binaries, error) {
+	b := binaries{dir: dir}
+	if _, err := os.Stat(b.path("initdb")); err != nil {
+		return b, err
+	}
+	out, err := exec.Command(b.path("postgres"), "--version").Output()
+	b.version = strings.TrimSpace(string(out))
+	return b, err
 }
 
 // numberIn returns the version number in a path such as /usr/lib/postgresql/15/bin.

@@ -11,10 +11,30 @@
 // what is missing.
 package pgserver
 
-import "time"
+import (
+	"os"
+	"time"
+)
+
+// Version18 is the major version that Start fetches where it is asked for and
+// missing.
+const Version18 = "18"
+
+// EnvVersion names the variable with the major version of the servers that
+// tests start: 18 for Version18. Unset: the newest of this machine.
+const EnvVersion = "POSTRIDER_TEST_PG_VERSION"
+
+// VersionForTests is what EnvVersion says, for Options.Version.
+func VersionForTests() string { return os.Getenv(EnvVersion) }
 
 // Options say how a server runs. The zero value is a throw-away server.
 type Options struct {
+	// Version is the major version of the server programs, such as "15".
+	// Default: that of the cluster in Dir, or else the newest of this machine.
+	// Version18 is fetched from npm if the machine lacks it, into a folder for
+	// caches; any other version has to be there.
+	Version string
+
 	// Dir is the folder of the server; it is created if missing and kept. A cluster
 	// that an earlier server left in it is used again, by programs of the cluster's
 	// own version. Default: a temporary folder, removed by Close, or when the

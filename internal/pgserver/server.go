@@ -60,17 +60,21 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) create(ctx context.Context, o Options) (err error) {
-	if s.bin, err = findBinaries(ctx, clusterVersion(o.Dir)); err != nil {
-		if !errors.Is(err, errNoBinaries) || o.Dir != "" {
+	if s.user, err = unprivileged(); err != nil {
+		return err
+	}
+	version := clusterVersion(o.Dir)
+	if version != "" && o.Version != "" && version != o.Version {
+		return fmt.Errorf("the cluster in %s is of PostgreSQL %s, not %s", o.Dir, version, o.Version)
+	}
+	if s.bin, err = findBinaries(ctx, cmp.Or(version, o.Version), s.user); err != nil {
+		if !errors.Is(err, errNoBinaries) || o.Dir != "" || o.Version != "" {
 			return err
 		}
 		if none := s.startContainer(ctx); none != nil {
 			return fmt.Errorf("%w; and no container instead: %w", err, none)
 		}
 		return nil
-	}
-	if s.user, err = unprivileged(); err != nil {
-		return err
 	}
 	if err := s.claim(o.Dir); err != nil {
 		return err

@@ -41,3 +41,8 @@ func (s *Server) Restart(context.Context) error { return errUnsupported }
 
 // Close fails on this system.
 func (s *Server) Close() error { return errUnsupported }
+
+// Standby fails on this system.
+func (s *Server) Standby(context.Context, map[string]string) (*Server, error) {
+	return nil, errUnsupported
+}

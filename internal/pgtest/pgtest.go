@@ -29,6 +29,9 @@ const Env = "POSTRIDER_TEST_POSTGRES"
 // patience bounds what one call waits for.
 const patience = 2 * time.Minute
 
+// installPatience bounds a start that may have to install the programs first.
+const installPatience = 15 * time.Minute
+
 // Database makes an empty database for the test and returns its URL. It is dropped
 // when the test ends, with whatever still uses it: connections are cut, prepared
 // transactions rolled back and replication slots dropped. The test fails if there
@@ -65,7 +68,13 @@ func Database(t testing.TB) string {
 // defaults of package pgserver.
 func Server(t testing.TB, settings ...string) *pgserver.Server {
 	t.Helper()
-	o := pgserver.Options{Settings: map[string]string{}}
+	return ServerOf(t, pgserver.VersionForTests(), settings...)
+}
+
+// ServerOf is Server of a major version of PostgreSQL; see pgserver.Options.
+func ServerOf(t testing.TB, version string, settings ...string) *pgserver.Server {
+	t.Helper()
+	o := pgserver.Options{Version: version, Settings: map[string]string{}}
 	for _, setting := range settings {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
@@ -73,12 +82,31 @@ func Server(t testing.TB, settings ...string) *pgserver.Server {
 		}
 		o.Settings[name] = value
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), installPatience)
 	defer cancel()
 	s, err := pgserver.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAtEnd(t, s)
+	return s
+}
+
+// Standby starts a standby of the server for the test alone, as
+// pgserver.Server.Standby says; it is closed when the test ends.
+func Standby(t testing.TB, of *pgserver.Server, settings map[string]string) *pgserver.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := of.Standby(ctx, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, s)
+	return s
+}
+
+func closeAtEnd(t testing.TB, s *pgserver.Server) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the PostgreSQL server's log:\n%s", s.LogTail())
@@ -87,7 +115,6 @@ func Server(t testing.TB, settings ...string) *pgserver.Server {
 			t.Errorf("close the PostgreSQL server: %v", err)
 		}
 	})
-	return s
 }
 
 // shared returns the URL of the server for this test binary.
@@ -107,9 +134,9 @@ func shared() (string, error) {
 // collected as garbage, it would close the pipe by which the watchdog knows that
 // the binary lives.
 var own = sync.OnceValues(func() (*pgserver.Server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // may install
+	ctx, cancel := context.WithTimeout(context.Background(), installPatience)
 	defer cancel()
-	return pgserver.Start(ctx, pgserver.Options{Settings: pgserver.ForTests()})
+	return pgserver.Start(ctx, pgserver.Options{Version: pgserver.VersionForTests(), Settings: pgserver.ForTests()})
 })
 
 // databaseName makes a unique name that tells whose database it is.

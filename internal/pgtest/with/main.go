@@ -4,7 +4,7 @@
 //
 // The command finds the server's URL in POSTRIDER_TEST_POSTGRES, and its exit code
 // becomes this one's. A URL that is given already is used as it is, and no server
-// is started.
+// is started. POSTRIDER_TEST_PG_VERSION=18 makes it a server of PostgreSQL 18.
 package main
 
 import (
@@ -45,7 +45,7 @@ func run(args []string) (code int, err error) {
 	defer stop()
 
 	if os.Getenv(env) == "" {
-		s, startErr := pgserver.Start(ctx, pgserver.Options{Settings: pgserver.ForTests()})
+		s, startErr := pgserver.Start(ctx, pgserver.Options{Version: pgserver.VersionForTests(), Settings: pgserver.ForTests()})
 		if startErr != nil {
 			return 1, startErr
 		}
