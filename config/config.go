@@ -8,6 +8,8 @@ package config
 import (
 	"os"
 	"time"
+
+	"github.com/postrider/postrider/relay"
 )
 
 // Defaults of the settings that the relay has no default for.
@@ -24,6 +26,9 @@ type Config struct {
 	File string
 	// Database is where the messages rest.
 	Database Database
+	// DirectDatabase is the same database without a pooler between, for what
+	// needs a connection of its own; of no Kind where none was named.
+	DirectDatabase Database
 	// Schema of Postrider's tables in PostgreSQL.
 	Schema string
 	// Source is how the relay learns of committed rows: "auto" or "poll".
@@ -38,8 +43,10 @@ type Config struct {
 	// HTTPSet: somebody chose the address, so that not being able to listen
 	// there is an error. Otherwise it is the default.
 	HTTPSet bool
-	Limits  Limits
-	Log     Log
+	// Retention says when the relay deletes old messages.
+	Retention relay.Retention
+	Limits    Limits
+	Log       Log
 	// Routes in the order of the file. Empty only if Input.Routes was false.
 	Routes []Route
 	// Warnings are oddities that do not stop anything, such as a variable

@@ -39,6 +39,7 @@ schema: postrider
 source: auto                     # auto | poll
 lease: 15s
 http: 127.0.0.1:8080
+retention: {sent: 0s, failed: 720h}
 limits: {in_flight_bytes: 64MiB, in_flight_messages: 10000, parked_pending: 200000, connections: 8}
 log_format: json
 log_level: debug
@@ -76,16 +77,17 @@ func TestEverySettingOfTheFile(t *testing.T) {
 	want := &Config{
 		File: DefaultFile, Database: c.Database, Schema: "postrider", Source: "auto", Lease: 15 * time.Second,
 		HTTP: "127.0.0.1:8080", HTTPSet: true,
-		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 200000, Connections: 8},
-		Log:    Log{Format: "json", Level: "debug"},
+		Retention: relay.Retention{Sent: 1, Failed: 720 * time.Hour},
+		Limits:    Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 200000, Connections: 8},
+		Log:       Log{Format: "json", Level: "debug"},
 		Routes: []Route{{
 			Name: "orders", Topics: []string{"orders", "billing.*"}, To: Destination{"sqs", "orders"},
 			Start: "beginning", Order: "key", Encoding: "raw", OnFailure: "release", Retry: retry,
-			Concurrency: 8, PublishTimeout: 7500 * time.Millisecond, At: "postrider.yaml:11:5",
+			Concurrency: 8, PublishTimeout: 7500 * time.Millisecond, At: "postrider.yaml:12:5",
 		}, {
 			Name: "audit", Topics: []string{"**"}, To: Destination{"sqs", "audit-{topic}.fifo"},
 			Start: "now", Order: "none", Encoding: "base64", OnFailure: "hold", Retry: retry, Rate: 12.5,
-			Concurrency: 8, PublishTimeout: 3 * time.Second, At: "postrider.yaml:21:5",
+			Concurrency: 8, PublishTimeout: 3 * time.Second, At: "postrider.yaml:22:5",
 		}},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Database{}, Secret{})); diff != "" {
@@ -98,8 +100,9 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		File: DefaultFile, Database: Database{Kind: SQLite, Path: "shop.db", shown: "sqlite:shop.db"},
 		Schema: "postrider", Source: "auto", Lease: 15 * time.Second, HTTP: "127.0.0.1:8080",
-		Limits: Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 100000, Connections: 8},
-		Log:    Log{Format: "text", Level: "info"},
+		Retention: relay.Retention{Sent: 24 * time.Hour, Failed: relay.Keep},
+		Limits:    Limits{InFlightBytes: 64 << 20, InFlightMessages: 10000, ParkedPending: 100000, Connections: 8},
+		Log:       Log{Format: "text", Level: "info"},
 	}
 	if diff := cmp.Diff(want, c, cmp.AllowUnexported(Database{}, Secret{})); diff != "" {
 		t.Error(diff)

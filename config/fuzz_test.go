@@ -10,13 +10,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
+
+	"github.com/postrider/postrider/relay"
 )
+
+func retained(d time.Duration) string {
+	if d == relay.Keep {
+		return "keep"
+	}
+	return d.String()
+}
 
 // render writes c as a file that Load reads as c again.
 func render(t interface{ Fatal(...any) }, c *Config) string {
 	plain := func(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 	top := map[string]any{
 		"schema": plain(c.Schema), "source": c.Source, "lease": c.Lease.String(),
+		"retention": map[string]any{"sent": retained(c.Retention.Sent), "failed": retained(c.Retention.Failed)},
 		"limits": map[string]any{
 			"in_flight_bytes": c.Limits.InFlightBytes.String(), "in_flight_messages": c.Limits.InFlightMessages, "parked_pending": c.Limits.ParkedPending, "connections": c.Limits.Connections,
 		},
@@ -122,7 +132,8 @@ func TestRoundTrip(t *testing.T) {
 		c := &Config{
 			Database: Database{Kind: SQLite, Path: rapid.StringMatching(`[a-z $%:'"{}\[\]#&*!|>@,-]{0,12}[a-z]`).Draw(t, "path")},
 			Schema:   "postrider", Source: pick("source", "auto", "poll"), Lease: duration("lease", MinLease, MaxLease),
-			HTTP: pick("http", "", "127.0.0.1:0", ":9000", "[::1]:80"), HTTPSet: true,
+			Retention: relay.Retention{Sent: duration("sent", relay.Keep, maxRetention), Failed: duration("failed", relay.Keep, maxRetention)},
+			HTTP:      pick("http", "", "127.0.0.1:0", ":9000", "[::1]:80"), HTTPSet: true,
 			Limits: Limits{
 				InFlightBytes:    ByteSize(rapid.Int64Range(1<<20, 1<<40).Draw(t, "bytes")),
 				InFlightMessages: rapid.IntRange(1, 1_000_000).Draw(t, "messages"),
@@ -136,6 +147,11 @@ func TestRoundTrip(t *testing.T) {
 			t.Skip("not a path: ", what)
 		}
 		c.Database = d
+		for _, kept := range []*time.Duration{&c.Retention.Sent, &c.Retention.Failed} {
+			if *kept == 0 {
+				*kept = 1 // what 0s stands for
+			}
+		}
 		for i := range rapid.IntRange(0, 4).Draw(t, "routes") {
 			first := duration("initial", time.Millisecond, 24*time.Hour)
 			c.Routes = append(c.Routes, Route{
@@ -169,6 +185,8 @@ func TestNamesOfASetting(t *testing.T) {
 		"source":                    {"--source", "POSTRIDER_SOURCE"},
 		"lease":                     {"--lease", "POSTRIDER_LEASE"},
 		"http":                      {"--http", "POSTRIDER_HTTP"},
+		"retention.sent":            {"--retention-sent", "POSTRIDER_RETENTION_SENT"},
+		"retention.failed":          {"--retention-failed", "POSTRIDER_RETENTION_FAILED"},
 		"limits.in_flight_bytes":    {"--limits-in-flight-bytes", "POSTRIDER_LIMITS_IN_FLIGHT_BYTES"},
 		"limits.in_flight_messages": {"--limits-in-flight-messages", "POSTRIDER_LIMITS_IN_FLIGHT_MESSAGES"},
 		"limits.parked_pending":     {"--limits-parked-pending", "POSTRIDER_LIMITS_PARKED_PENDING"},

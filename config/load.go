@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +20,8 @@ import (
 // scalars are the settings that exist as a flag, a variable and a key alike, in
 // the order in which people are told about them.
 var scalars = []string{
-	"database", "database_file", "schema", "source", "lease", "http",
+	"database", "database_file", "direct_database", "direct_database_file", "schema", "source", "lease", "http",
+	"retention.sent", "retention.failed",
 	"limits.in_flight_bytes", "limits.in_flight_messages", "limits.parked_pending", "limits.connections",
 	"log_format", "log_level",
 }
@@ -37,7 +40,7 @@ func Load(in Input) (*Config, error) {
 		Log:    Log{Format: "text", Level: "info"},
 	}
 	l.readFile(c)
-	l.database(c)
+	l.databases(c)
 	if v, ok := l.pick("schema"); ok {
 		c.Schema = l.schema(v, c.Database)
 	}
@@ -52,6 +55,7 @@ func Load(in Input) (*Config, error) {
 	if v, ok := l.pick("http"); ok {
 		c.HTTPSet, c.HTTP = true, l.http(v)
 	}
+	c.Retention = l.retention()
 	if v, ok := l.pick("limits.in_flight_bytes"); ok {
 		c.Limits.InFlightBytes = l.bytes(v, relay.DefaultInFlightBytes, 1<<20, 1<<40)
 	}
@@ -137,16 +141,19 @@ func (l *loader) readFile(c *Config) {
 	keep := func(key string) field {
 		return field{key: key, scalar: func(v value) { l.file[v.setting] = v }}
 	}
-	var top, limits []field
+	var top []field
+	sections := make(map[string][]field)
 	for _, key := range scalars {
-		if sub, ok := strings.CutPrefix(key, "limits."); ok {
-			limits = append(limits, keep(sub))
+		if section, sub, ok := strings.Cut(key, "."); ok {
+			sections[section] = append(sections[section], keep(sub))
 		} else {
 			top = append(top, keep(key))
 		}
 	}
+	for _, section := range slices.Sorted(maps.Keys(sections)) {
+		top = append(top, field{key: section, node: func(n *yaml.Node, setting string) { f.mapping(n, setting, sections[section]) }})
+	}
 	top = append(top,
-		field{key: "limits", node: func(n *yaml.Node, setting string) { f.mapping(n, setting, limits) }},
 		field{key: "routes", node: func(n *yaml.Node, _ string) { l.list = n }},
 	)
 	f.mapping(root, "", top)
@@ -200,36 +207,45 @@ func variables(key string) []string {
 	return []string{name}
 }
 
+// databases reads what the store is reached by.
+func (l *loader) databases(c *Config) {
+	var found bool
+	if c.Database, found = l.database("database"); !found && l.in.Database && !l.unread {
+		l.problems.add(origin{}, "", "no database is named", "use --db URL, POSTRIDER_DATABASE, or \"database: URL\" in "+DefaultFile+"; URLs are "+databaseForms)
+	}
+	c.DirectDatabase, _ = l.database("direct_database")
+	if d := c.DirectDatabase; d.Kind == SQLite || d.Kind != "" && c.Database.Kind == SQLite {
+		l.problems.add(origin{}, "direct_database", "is for PostgreSQL alone: nothing stands between this program and a file of SQLite", "remove it")
+	}
+}
+
 // database reads the URL, or the file that holds it, whichever stands at the
-// strongest place.
-func (l *loader) database(c *Config) {
+// strongest place; found: there is one, be it right or wrong.
+func (l *loader) database(key string) (d Database, found bool) {
 	for _, place := range []func(string) (value, bool){
 		l.flag, l.variable, func(key string) (value, bool) { v, ok := l.file[key]; return v, ok },
 	} {
-		v, isURL := place("database")
-		from, isFile := place("database_file")
+		v, isURL := place(key)
+		from, isFile := place(key + "_file")
 		switch {
 		case isURL && isFile:
 			l.problems.add(from.at, from.setting, "the database is given here and as "+v.at.String(), "keep one of the two")
-			return
+			return d, true
 		case isURL:
-			text := l.str(v, "", databaseForms)
-			if text != "" {
-				c.Database = l.databaseURL(v, text)
+			if text := l.str(v, "", databaseForms); text != "" {
+				d = l.databaseURL(v, text)
 			}
-			return
+			return d, true
 		case isFile:
 			if name := l.str(from, "", "the path of a file that holds the URL"); name != "" {
 				if text, ok := l.secretFile(from, name); ok {
-					c.Database = l.databaseURL(from, text)
+					d = l.databaseURL(from, text)
 				}
 			}
-			return
+			return d, true
 		}
 	}
-	if l.in.Database && !l.unread {
-		l.problems.add(origin{}, "", "no database is named", "use --db URL, POSTRIDER_DATABASE, or \"database: URL\" in "+DefaultFile+"; URLs are "+databaseForms)
-	}
+	return d, false
 }
 
 func (l *loader) databaseURL(v value, text string) Database {

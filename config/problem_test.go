@@ -14,7 +14,7 @@ lease: 15
 http: 8080
 source: wal
 limits: {in_flight_bytes: 64, in_flight_mesages: 3}
-retention: {sent: 24h}
+retention: {sent: 24, failed: for ever, inbox: 1h}
 routes:
   - name: a b
     topics: orders
@@ -49,7 +49,9 @@ routes:
 		`postrider.yaml:5:9: source: |use auto or poll`,
 		`postrider.yaml:6:27: limits.in_flight_bytes: "64" has no unit|64B`,
 		`postrider.yaml:6:31: limits: unknown setting "in_flight_mesages"|"in_flight_messages"`,
-		`postrider.yaml:7:1: unknown setting "retention"|known here: `,
+		`postrider.yaml:7:19: retention.sent: "24" has no unit|24s`,
+		`postrider.yaml:7:31: retention.failed: "for ever" is neither a duration nor keep|0s`,
+		`postrider.yaml:7:41: retention: unknown setting "inbox"|known here: `,
 		`postrider.yaml:9:11: routes[0].name: "a b" is not a name|letters`,
 		`postrider.yaml:10:13: routes[0].topics: is text where a list belongs|["**"]`,
 		`postrider.yaml:11:9: routes[0].to: unknown scheme "sqss"|did you mean "sqs"?`,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"maps"
 
 	"github.com/alecthomas/kong"
 
@@ -60,6 +61,9 @@ type relayFlags struct {
 	Lease  *string `placeholder:"DURATION" help:"How long after a crash another relay takes over (15s)."`
 	HTTP   *string `name:"http" placeholder:"ADDRESS" help:"Where to serve /healthz, /readyz and /metrics, or off (127.0.0.1:8080)."`
 
+	RetentionSent   *string `placeholder:"DURATION" help:"How long sent messages are kept: such as 24h, 0s for no longer than needed, or keep (24h)."`
+	RetentionFailed *string `placeholder:"DURATION" help:"How long failed messages are kept, or keep (keep)."`
+
 	LimitsInFlightBytes    *string `placeholder:"SIZE" help:"Bytes of messages in memory at most (64MiB)."`
 	LimitsInFlightMessages *string `placeholder:"N" help:"Messages in memory at most (10000)."`
 	LimitsParkedPending    *string `placeholder:"N" help:"Messages set aside for destinations that are away at most, where a route has several (100000)."`
@@ -71,6 +75,8 @@ func (f *relayFlags) settings(m map[string]string) {
 	put(m, "source", f.Source)
 	put(m, "lease", f.Lease)
 	put(m, "http", f.HTTP)
+	put(m, "retention.sent", f.RetentionSent)
+	put(m, "retention.failed", f.RetentionFailed)
 	put(m, "limits.in_flight_bytes", f.LimitsInFlightBytes)
 	put(m, "limits.in_flight_messages", f.LimitsInFlightMessages)
 	put(m, "limits.parked_pending", f.LimitsParkedPending)
@@ -78,7 +84,9 @@ func (f *relayFlags) settings(m map[string]string) {
 }
 
 func load(p *process, common *commonFlags, more *relayFlags, need config.Input) (*config.Config, error) {
-	need.File, need.Environ, need.Flags = common.Config, p.Environ, common.settings()
+	flags := common.settings()
+	maps.Copy(flags, need.Flags) // the command's own
+	need.File, need.Environ, need.Flags = common.Config, p.Environ, flags
 	if more != nil {
 		more.settings(need.Flags)
 	}

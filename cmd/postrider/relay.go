@@ -98,13 +98,16 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		}
 	}
 	rl, err := relay.New(relay.Config{
-		Store: store, Routes: made, Lease: c.Lease, Logger: logger,
+		Store: store, Routes: made, Lease: c.Lease, Retention: c.Retention, Logger: logger,
 		Limits: relay.Limits{InFlightMessages: c.Limits.InFlightMessages, InFlightBytes: int64(c.Limits.InFlightBytes), ParkedPending: c.Limits.ParkedPending},
 	})
 	if err != nil {
 		return usage(err, "")
 	}
 	announce(logger, c, s, listener)
+	if p, ok := db.(*postgres); ok {
+		p.report(logger)
+	}
 	registry.MustRegister(telemetry.NewCollector(rl.Stats))
 	m := serve(listener, registry, &readiness{ctx: ctx, relay: rl, db: db}, logger)
 	defer m.close(ctx)

@@ -24,6 +24,8 @@ func TestStoreWithPgx(t *testing.T) { conformance.Store(t, pgxHarness(open(t))) 
 
 func TestSharing(t *testing.T) { conformance.Sharing(t, pgxHarness(open(t))) }
 
+func TestRetention(t *testing.T) { conformance.Retention(t, pgxHarness(open(t))) }
+
 func TestAdmin(t *testing.T) { conformance.Admin(t, pgxHarness(open(t))) }
 
 func pgxHarness(pool *pgxpool.Pool) conformance.Factory[pgx.Tx] {

@@ -39,7 +39,7 @@ const (
 	// needed, of a row or of one that may yet appear, is told.
 	cleanLogSQL = `WITH at AS MATERIALIZED (
 			SELECT least(min(c.pos), $3) AS upto FROM {s}.cursor AS c WHERE c.shard = $1
-			HAVING NOT EXISTS (SELECT FROM {s}.member AS m CROSS JOIN unnest(m.routes) AS r (route)
+			HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM {s}.member AS m CROSS JOIN unnest(m.routes) AS r (route)
 				WHERE m.expires > clock_timestamp() AND NOT EXISTS (SELECT FROM {s}.cursor AS k WHERE k.route = r.route AND k.shard = $1))),
 		page AS MATERIALIZED (
 			SELECT ctid AS row, seq, created_at <= statement_timestamp() - $5 * interval '1 microsecond' AS old
