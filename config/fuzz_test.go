@@ -38,6 +38,9 @@ func render(t interface{ Fatal(...any) }, c *Config) string {
 	case SQLite:
 		top["database"] = plain("sqlite:" + c.Database.Path)
 	}
+	if c.DirectDatabase.Kind == Postgres {
+		top["direct_database"] = plain(c.DirectDatabase.URL.Reveal())
+	}
 	switch {
 	case c.HTTPSet && c.HTTP == "":
 		top["http"] = "off"
@@ -181,6 +184,8 @@ func TestNamesOfASetting(t *testing.T) {
 	want := map[string][]string{
 		"database":                  {"--db", "POSTRIDER_DATABASE", "POSTRIDER_DB"},
 		"database_file":             {"--db-file", "POSTRIDER_DATABASE_FILE", "POSTRIDER_DB_FILE"},
+		"direct_database":           {"--direct-database", "POSTRIDER_DIRECT_DATABASE"},
+		"direct_database_file":      {"--direct-database-file", "POSTRIDER_DIRECT_DATABASE_FILE"},
 		"schema":                    {"--schema", "POSTRIDER_SCHEMA"},
 		"source":                    {"--source", "POSTRIDER_SOURCE"},
 		"lease":                     {"--lease", "POSTRIDER_LEASE"},

@@ -150,7 +150,7 @@ func TestProblems(t *testing.T) {
 		"operator":          {"schema: \"${NOPE:-x}\"\n", "postrider.yaml:1:9: schema: what stands between"},
 		"lease too short":   {"lease: 10ms\n", `postrider.yaml:1:8: lease: "10ms" is out of range; use 1s to 10m`},
 		"self alias":        {"routes: &a [*a]\n", "postrider.yaml:1:13: routes[0]: is a list where a mapping belongs"},
-		"direct_database":   {"direct_database: x\n", `postrider.yaml:1:1: unknown setting "direct_database"`},
+		"direct_database":   {"direct_database: x\n", `postrider.yaml:1:18: direct_database: is not the URL of a database; write postgres://user@host:5432/name or sqlite:PATH`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(Input{ReadFile: files(map[string]string{DefaultFile: tc.yaml})})

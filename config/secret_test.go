@@ -70,6 +70,10 @@ func TestNoProblemShowsAPassword(t *testing.T) {
 			"secret file":      {Flags: map[string]string{"database_file": "url"}, ReadFile: files(map[string]string{"url": url})},
 			"as the file":      {Flags: map[string]string{"database_file": url}},
 			"as the config":    {File: url},
+			"direct":           {Flags: map[string]string{"direct_database": url}},
+			"direct variable":  {Environ: []string{"POSTRIDER_DIRECT_DATABASE=" + url}},
+			"direct file":      {ReadFile: files(map[string]string{DefaultFile: "direct_database: " + yaml(url)})},
+			"direct secret":    {Flags: map[string]string{"direct_database_file": "url"}, ReadFile: files(map[string]string{"url": url})},
 			"as a destination": {Flags: map[string]string{"to": url}},
 			"in every setting": {Environ: []string{"U=" + url}, ReadFile: files(map[string]string{DefaultFile: `
 database: ${U}x

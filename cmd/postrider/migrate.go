@@ -21,6 +21,16 @@ type migrateCommand struct {
 type migrateUp struct {
 	commonFlags
 	Shards *int `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
+
+	DirectDatabase     *string `placeholder:"URL" help:"The same PostgreSQL database without the pooler that --db goes through: the tables are changed over this connection."`
+	DirectDatabaseFile *string `placeholder:"FILE" help:"File that holds that URL."`
+}
+
+func (m *migrateUp) settings() map[string]string {
+	flags := make(map[string]string)
+	put(flags, "direct_database", m.DirectDatabase)
+	put(flags, "direct_database_file", m.DirectDatabaseFile)
+	return flags
 }
 
 func (*migrateUp) Help() string {
@@ -50,7 +60,7 @@ func (m *migrateUp) Run(p *process, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, db, err := openForMigration(p, ctx, &m.commonFlags, true)
+	c, db, err := openForMigration(p, ctx, &m.commonFlags, m.settings(), true)
 	if err != nil {
 		return err
 	}
@@ -78,7 +88,7 @@ func (m *migrateUp) Run(p *process, ctx context.Context) error {
 }
 
 func (m *migrateStatus) Run(p *process, ctx context.Context) error {
-	c, db, err := openForMigration(p, ctx, &m.commonFlags, false)
+	c, db, err := openForMigration(p, ctx, &m.commonFlags, nil, false)
 	if err != nil {
 		return err
 	}
@@ -139,9 +149,10 @@ func checkShards(n *int) (int, error) {
 	return *n, nil
 }
 
-// openForMigration connects; create allows making the database's file.
-func openForMigration(p *process, ctx context.Context, flags *commonFlags, create bool) (*config.Config, database, error) {
-	c, err := load(p, flags, nil, config.Input{Database: true})
+// openForMigration connects; more are flags of the command's own, create allows
+// making the database's file.
+func openForMigration(p *process, ctx context.Context, flags *commonFlags, more map[string]string, create bool) (*config.Config, database, error) {
+	c, err := load(p, flags, nil, config.Input{Database: true, Flags: more})
 	if err != nil {
 		return nil, nil, err
 	}

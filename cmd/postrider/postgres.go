@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/admin"
@@ -21,11 +25,21 @@ import (
 const connectTimeout = 10 * time.Second
 
 type postgres struct {
-	pool   *pgxpool.Pool
-	schema pgstore.Schema
+	pool    *pgxpool.Pool
+	schema  pgstore.Schema
+	session session
+	config  *config.Config
 }
 
 func openPostgres(ctx context.Context, c *config.Config) (database, error) {
+	p, err := connectPostgres(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func connectPostgres(ctx context.Context, c *config.Config) (*postgres, error) {
 	settings, err := pgxpool.ParseConfig(c.Database.URL.Reveal())
 	if err != nil { // config has parsed it already
 		return nil, usage(fmt.Errorf("database %s: its URL cannot be used", c.Database), "")
@@ -38,17 +52,17 @@ func openPostgres(ctx context.Context, c *config.Config) (database, error) {
 	if settings.ConnConfig.RuntimeParams["application_name"] == "" {
 		settings.ConnConfig.RuntimeParams["application_name"] = "postrider"
 	}
+	first, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	session, err := adapt(first, settings, c)
+	if err != nil {
+		return nil, err
+	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), settings)
 	if err != nil {
 		return nil, usage(fmt.Errorf("database %s: %w", c.Database, err), "")
 	}
-	first, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := pool.Ping(first); err != nil {
-		pool.Close()
-		return nil, cannotConnect(c, err)
-	}
-	return &postgres{pool: pool, schema: pgstore.Schema(c.Schema)}, nil
+	return &postgres{pool: pool, schema: pgstore.Schema(c.Schema), session: session, config: c}, nil
 }
 
 // attempts makes one line of an error that tells the same of each address and
@@ -70,13 +84,82 @@ func cannotConnect(c *config.Config, err error) error {
 	}
 }
 
+// Migrate goes by the direct connection where there is one.
 func (p *postgres) Migrate(ctx context.Context, shards int) ([]string, error) {
-	return pgstore.Migrate(ctx, p.pool, pgstore.Options{Schema: p.schema, Shards: shards})
+	pool := p.pool
+	if p.config.DirectDatabase.Kind != "" {
+		direct, err := p.direct(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer direct.Close()
+		pool = direct.pool
+	}
+	applied, err := pgstore.Migrate(ctx, pool, pgstore.Options{Schema: p.schema, Shards: shards})
+	return applied, p.session.explain(err)
+}
+
+// direct connects to the same database by its other URL.
+func (p *postgres) direct(ctx context.Context) (*postgres, error) {
+	c := *p.config
+	c.Database, c.DirectDatabase = c.DirectDatabase, config.Database{}
+	direct, err := connectPostgres(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	same, err := sameDatabase(ctx, p.pool, direct.pool)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("compare direct_database with database: %w", p.session.explain(err))
+	case !same:
+		err = usage(fmt.Errorf("direct_database %s is another database than %s", c.Database, p.config.Database), "name the same database, without the pooler")
+	case direct.session.pooled:
+		err = usage(fmt.Errorf("direct_database %s goes through a pooler, too", c.Database), "name the server itself, or leave it out")
+	}
+	if err != nil {
+		return nil, errors.Join(err, direct.Close())
+	}
+	return direct, nil
+}
+
+// sameDatabase takes a lock on one side and looks whether it is taken on the
+// other: such locks belong to one database of one server, and need no rights.
+// What servers say of themselves is the same in copies of them.
+func sameDatabase(ctx context.Context, a, b *pgxpool.Pool) (same bool, err error) {
+	key := rand.Int64()
+	err = pgx.BeginFunc(ctx, a, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock($1::pg_catalog.int8)`, key); err != nil {
+			return err
+		}
+		var free bool
+		err := b.QueryRow(ctx, `SELECT pg_catalog.pg_try_advisory_xact_lock($1::pg_catalog.int8)`, key).Scan(&free)
+		same = !free
+		return err
+	})
+	return same, err
 }
 
 func (p *postgres) Status(ctx context.Context) (status, error) {
 	s, err := pgstore.ReadStatus(ctx, p.pool, p.schema)
-	return status{Shards: s.Shards, Version: s.Version, Missing: s.Pending}, err
+	return status{Shards: s.Shards, Version: s.Version, Missing: s.Pending}, p.session.explain(err)
+}
+
+// report tells of a pooler that stands between, and what follows from it.
+func (p *postgres) report(logger *slog.Logger) {
+	s := p.session
+	if !s.pooled {
+		return
+	}
+	mode := modes[s.mode]
+	logger.Info("a pooler stands before the database", "query_exec_mode", mode, "set", s.risky || modeIsSet(p.config))
+	if s.risky {
+		logger.Warn("the pooler has to keep prepared statements for its clients (PgBouncer 1.21 with max_prepared_statements above 0 does): if it does not, leave "+modeParameter+" out of the database's URL",
+			"query_exec_mode", mode)
+	}
+	if s.isolation != "read committed" {
+		logger.Warn("reading the log at this isolation may make applications' transactions fail: ALTER ROLE … SET default_transaction_isolation = 'read committed'",
+			"isolation", s.isolation)
+	}
 }
 
 func (p *postgres) Store(context.Context) (relay.Store, error) {

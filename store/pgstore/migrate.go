@@ -73,7 +73,12 @@ func Migrate(ctx context.Context, db DB, opts Options) ([]string, error) {
 		return nil, err
 	}
 	var applied []string
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	// At another level what is read after the wait for the lock would be as it was
+	// before.
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, ownNames, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
 		var version int
 		if err := tx.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 			return err
@@ -131,7 +136,12 @@ func ReadStatus(ctx context.Context, db interface {
 		return Status{}, err
 	}
 	var exists bool
-	if err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, schema.Table("meta")).Scan(&exists); err != nil {
+	var s session
+	err = db.QueryRow(ctx, sessionSQL, schema.Table("meta")).Scan(&exists, &s.path, &s.server, &s.client)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
 		return Status{}, fmt.Errorf("look for the outbox tables: %w", err)
 	}
 	if !exists {
@@ -165,7 +175,7 @@ func Script(opts Options) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "BEGIN;\n%s;\n%s;\n", opts.Schema.sql(createSchema), opts.Schema.sql(createMeta))
+	fmt.Fprintf(&b, "BEGIN;\n%s;\n%s;\n%s;\n", ownNames, opts.Schema.sql(createSchema), opts.Schema.sql(createMeta))
 	for _, name := range names {
 		sql, err := render(name, opts)
 		if err != nil {
@@ -225,7 +235,7 @@ func render(name string, opts Options) (string, error) {
 	err = t.Execute(&b, map[string]any{
 		"Schema":        opts.Schema.quoted(),
 		"SchemaLiteral": quoteLiteral(opts.Schema.quoted()),
-		"SchemaText":    quoteLiteral(opts.Schema.Name()),
+		"SchemaText":    escapeLiteral(opts.Schema.Name()),
 		"Shards":        shards,
 	})
 	if err != nil {

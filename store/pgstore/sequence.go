@@ -41,19 +41,29 @@ func TailsSQL(schema Schema, shards []int) string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
-// CheckSequence reports an error if the sequence of a shard cannot be trusted:
-// it must count up by one, without cache or cycle, as it was created.
+// checkSQL tells also of the first table of which the session would not see all.
+const checkSQL = `SELECT seqincrement, seqcache, seqcycle, (SELECT min(relname::text) FROM pg_catalog.pg_class
+		WHERE relnamespace = $2::text::regnamespace AND relrowsecurity AND row_security_active(oid))
+	FROM pg_catalog.pg_sequence WHERE seqrelid = $1::text::regclass`
+
+// CheckSequence reports an error if the sequence of a shard cannot be trusted: it
+// must count up by one, without cache or cycle, as it was created; and if a
+// policy hides rows of any table: a number that is not seen counts as rolled back.
 func CheckSequence(ctx context.Context, db Querier, schema Schema, shard int) error {
 	var increment, cache int64
 	var cycle bool
-	err := db.QueryRow(ctx, `SELECT seqincrement, seqcache, seqcycle FROM pg_catalog.pg_sequence WHERE seqrelid = $1::text::regclass`,
-		schema.LogSequence(shard)).Scan(&increment, &cache, &cycle)
+	var hidden *string
+	err := db.QueryRow(ctx, checkSQL, schema.LogSequence(shard), schema.quoted()).Scan(&increment, &cache, &cycle, &hidden)
 	if err != nil {
 		return fmt.Errorf("read the settings of sequence %s: %w", schema.LogSequence(shard), err)
 	}
 	if increment != 1 || cache != 1 || cycle {
 		return fmt.Errorf("sequence %[1]s has increment %[2]d, cache %[3]d, cycle %[4]t, so messages can be missed: ALTER SEQUENCE %[1]s INCREMENT 1 CACHE 1 NO CYCLE",
 			schema.LogSequence(shard), increment, cache, cycle)
+	}
+	if hidden != nil {
+		return fmt.Errorf("row level security hides rows of table %[1]s from this role, so messages can be missed: ALTER TABLE %[1]s DISABLE ROW LEVEL SECURITY, or give the role BYPASSRLS",
+			schema.Table(*hidden))
 	}
 	return nil
 }

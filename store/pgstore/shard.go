@@ -35,6 +35,11 @@ func (p Pgx) logs(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	if logs, ok := known[p.logsName()].([]string); ok {
 		return logs, nil
 	}
+	if conn := tx.Conn(); conn != nil { // text that is not UTF-8 there would be another key
+		if name := conn.PgConn().ParameterStatus("client_encoding"); name != "UTF8" && name != "" {
+			return nil, clientEncoding(name)
+		}
+	}
 	rows, err := tx.Query(ctx, shardsSQL, p.Schema.Name())
 	if err != nil {
 		return nil, fmt.Errorf("ask for the number of shards: %w", err)

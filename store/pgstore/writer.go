@@ -15,9 +15,11 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
+// Applications have any search_path, so everything has its schema.
 const (
-	enqueueSQL  = `SELECT {s}.enqueue($1::text, $2::bytea, $3::text, $4::text, $5::text::json, $6::text, $7::timestamptz, $8::timestamptz, $9::text::uuid)`
-	lockKeysSQL = `SELECT {s}.lock_keys(VARIADIC ARRAY(SELECT json_array_elements_text($1::text::json)))`
+	enqueueSQL = `SELECT {s}.enqueue($1::pg_catalog.text, $2::pg_catalog.bytea, $3::pg_catalog.text, $4::pg_catalog.text,
+		$5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text, $7::pg_catalog.timestamptz, $8::pg_catalog.timestamptz, $9::pg_catalog.text::pg_catalog.uuid)`
+	lockKeysSQL = `SELECT {s}.lock_keys(VARIADIC ARRAY(SELECT pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json)))`
 )
 
 // Pgx enqueues within a pgx.Tx. The zero value uses DefaultSchema. It is an

@@ -55,6 +55,9 @@ CREATE TABLE {{.Schema}}.cursor (
 	started     bigint         NOT NULL, -- the number above which the route began
 	deaths      integer        NOT NULL DEFAULT 0 CHECK (deaths >= 0), -- leases in a row that ended neither by a close nor after they had proved well
 	seen        xid8           NOT NULL DEFAULT '0', -- transactions from here on were not seen when pos was written
+	checked     bigint         NOT NULL DEFAULT 0, -- no transaction from checked_xid on was given a number up to this one
+	checked_xid xid8           NOT NULL DEFAULT '0',
+	restored    bigint         NOT NULL DEFAULT 0, -- rows up to here came with a dump: their xid is another cluster's
 	created_at  timestamptz    NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	PRIMARY KEY (route, shard)
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -214,16 +217,23 @@ WHERE p.shard = {{$shard}} AND NOT EXISTS (SELECT FROM {{$.Schema}}.log_{{$shard
 -- The shard of a key, for ever. Any language can compute it: the first four
 -- bytes of SHA-256 of the key in UTF-8, without the sign bit, modulo the number
 -- of shards. An empty key promises no order and takes any shard.
+--
+-- In this and the next functions every type and operator has its schema: the
+-- caller's search_path may have others of the same names. (A SET clause would
+-- do, and cost more than the rest of the function.)
 CREATE FUNCTION {{.Schema}}.shard_of(key text) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $shard$ -- in SQL it would take ten times as long
 DECLARE
-	h bytea;
+	h pg_catalog.bytea;
 BEGIN
-	IF key = '' THEN
-		RETURN pg_catalog.floor(pg_catalog.random() * {{len .Shards}});
+	IF key OPERATOR(pg_catalog.=) '' THEN
+		RETURN pg_catalog.floor(pg_catalog.random() OPERATOR(pg_catalog.*) {{len .Shards}}::pg_catalog.float8);
 	END IF;
 	h := pg_catalog.sha256(pg_catalog.convert_to(key, 'UTF8'));
-	RETURN (((pg_catalog.get_byte(h, 0) & 127) << 24) + (pg_catalog.get_byte(h, 1) << 16) + (pg_catalog.get_byte(h, 2) << 8) + pg_catalog.get_byte(h, 3)) % {{len .Shards}};
+	RETURN pg_catalog.int4mod(
+		pg_catalog.int4shl(pg_catalog.int4and(pg_catalog.get_byte(h, 0), 127), 24) OPERATOR(pg_catalog.|) pg_catalog.int4shl(pg_catalog.get_byte(h, 1), 16)
+			OPERATOR(pg_catalog.|) pg_catalog.int4shl(pg_catalog.get_byte(h, 2), 8) OPERATOR(pg_catalog.|) pg_catalog.get_byte(h, 3),
+		{{len .Shards}});
 END
 $shard$;
 
@@ -240,10 +250,12 @@ CREATE FUNCTION {{.Schema}}.enqueue(
 	id           uuid        DEFAULT pg_catalog.gen_random_uuid()
 ) RETURNS uuid LANGUAGE plpgsql VOLATILE AS $enqueue$
 #variable_conflict use_variable
+DECLARE
+	shard pg_catalog.int4 := {{.Schema}}.shard_of(coalesce(key, ''));
 BEGIN
-	CASE {{.Schema}}.shard_of(coalesce(key, ''))
+	CASE
 {{- range .Shards}}
-	WHEN {{.}} THEN
+	WHEN shard OPERATOR(pg_catalog.=) {{.}} THEN
 		INSERT INTO {{$.Schema}}.log_{{.}} (id, topic, key, type, payload, content_type, headers, not_before, expires)
 		VALUES (id, topic, key, type, payload, content_type, headers, not_before, expires);
 {{- end}}
@@ -258,10 +270,11 @@ $enqueue$;
 CREATE FUNCTION {{.Schema}}.lock_keys(VARIADIC keys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $lock$
 DECLARE
-	lock bigint;
+	lock pg_catalog.int8;
 BEGIN
 	FOR lock IN
-		SELECT DISTINCT ('x' || pg_catalog.substr(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to('{{.SchemaText}}' || '/' || k, 'UTF8')), 'hex'), 1, 16))::bit(64)::bigint AS h
+		SELECT DISTINCT pg_catalog.concat('x', pg_catalog.substr(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(
+			pg_catalog.concat({{.SchemaText}}, '/', k), 'UTF8')), 'hex'), 1, 16))::bit(64)::pg_catalog.int8 AS h
 		FROM pg_catalog.unnest(keys) AS k ORDER BY h
 	LOOP
 		PERFORM pg_catalog.pg_advisory_xact_lock(lock);
