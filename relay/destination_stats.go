@@ -25,10 +25,14 @@ type DestinationStats struct {
 	Parked int
 }
 
-// destinationStats fills in what is known about the route's destinations.
+// destinationStats fills in what is known about the route's destinations. Where
+// nothing is published, nobody finds out whether they are still away.
 func (r *route) destinationStats(out *RouteStats) {
 	out.DestinationsKnown = len(r.destinations)
 	out.Pending = r.parking.total
+	if out.Paused || len(r.sessions) == 0 {
+		return
+	}
 	out.ReadingStopped = r.parking.since
 	for _, d := range r.destinations {
 		if !d.stuck() {

@@ -171,7 +171,7 @@ func TestRelaysShareNoState(t *testing.T) {
 			stops = append(stops, stop)
 			numbers(t, store, 100*(i+1), "a", "b")
 			defer func() {
-				if s := r.Stats().Routes[0]; s.Received != uint64(100*(i+1)) || s.BreakerOpen != (i == 1) {
+				if s := r.Stats().Routes[0]; s.Received != uint64(100*(i+1)) || s.Unavailable > 0 != (i == 1) {
 					t.Errorf("relay %d: %+v", i, s)
 				}
 			}()

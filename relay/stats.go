@@ -62,6 +62,9 @@ type RouteStats struct {
 	// another relay's.
 	ShardsFailing []ShardFailure
 
+	// What follows, to ReadingStopped, is not set, except DestinationsKnown and
+	// Pending, while the route is paused or this relay has none of its shards.
+
 	// BreakerOpen: the broker is away, or was when last tried. Of a route with
 	// several destinations: at least one of them; the others go on.
 	BreakerOpen  bool

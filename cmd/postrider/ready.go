@@ -53,10 +53,9 @@ func routeReasons(route *relay.RouteStats) (reasons, notes []string) {
 		say(&notes, "an operator paused it: postrider resume %s", shell(route.Name))
 	}
 	// One destination of several that is away is a reason to look, and none to
-	// say that the relay does not work. Nor is that of a paused route, which may
-	// be what it was paused for.
+	// say that the relay does not work.
 	to := &reasons
-	if route.Paused || route.DestinationsKnown > 1 && route.DestinationsAway < route.DestinationsKnown {
+	if route.DestinationsKnown > 1 && route.DestinationsAway < route.DestinationsKnown {
 		to = &notes
 	}
 	named := false
