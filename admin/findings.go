@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 type Kind string
 
 const (
+	KindLog      Kind = "log"      // somebody has changed the log by hand
 	KindStuck    Kind = "stuck"    // messages wait although a relay serves the route
 	KindOrphaned Kind = "orphaned" // no relay serves the route
 	KindFailed   Kind = "failed"   // messages failed
@@ -30,6 +32,8 @@ type Finding struct {
 	Route string `json:"route,omitempty"`
 	// Text says it, for people. It quotes what the database holds: escape it.
 	Text string `json:"text"`
+	// Mend is the SQL that mends it, where it is one.
+	Mend string `json:"mend,omitempty"`
 }
 
 // DefaultMaxAge is how long a message may wait before Findings says so.
@@ -43,12 +47,19 @@ func (s *Status) Findings(maxAge time.Duration) []Finding {
 	}
 	bad, other := []Finding{}, []Finding{}
 	add := func(kind Kind, isBad bool, route, format string, args ...any) {
-		f := Finding{kind, isBad, route, fmt.Sprintf(format, args...)}
+		f := Finding{Kind: kind, Bad: isBad, Route: route, Text: fmt.Sprintf(format, args...)}
 		if isBad {
 			bad = append(bad, f)
 		} else {
 			other = append(other, f)
 		}
+	}
+	for _, p := range s.Log {
+		text := p.Text
+		if p.Stops {
+			text += "; relays do not read shard " + strconv.Itoa(p.Shard)
+		}
+		bad = append(bad, Finding{Kind: KindLog, Bad: true, Route: p.Route, Text: text, Mend: p.Mend})
 	}
 	for i := range s.Routes {
 		r := &s.Routes[i]

@@ -38,6 +38,21 @@ type Status struct {
 	Relays []RelayStatus `json:"relays"`
 	// Unrouted are topics of recent messages that no route takes.
 	Unrouted []Unrouted `json:"unrouted"`
+	// Log is what somebody has changed about the log by hand.
+	Log []LogProblem `json:"log,omitempty"`
+}
+
+// LogProblem is something about a shard's log that somebody has changed by hand
+// and that harms.
+type LogProblem struct {
+	Shard int `json:"shard"`
+	// Route is the one that it is about; empty: all.
+	Route string `json:"route,omitempty"`
+	// Stops: messages would be missed, so relays do not read the shard.
+	Stops bool   `json:"stops"`
+	Text  string `json:"text"`
+	// Mend is the statement that mends it, for the owner of the tables.
+	Mend string `json:"mend"`
 }
 
 // RouteStatus is one route's.

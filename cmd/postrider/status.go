@@ -157,6 +157,8 @@ func (o *office) next(f admin.Finding) []string {
 	route := shell(f.Route)
 	var commands []string
 	switch f.Kind {
+	case admin.KindLog:
+		return []string{"as the tables' owner, in SQL: " + f.Mend}
 	case admin.KindFailed:
 		commands = []string{"list --route " + route + " --state failed", "retry --route " + route + "    # once the cause is mended"}
 	case admin.KindRetrying:

@@ -25,9 +25,11 @@ type group struct {
 }
 
 // dead reports whether the numbers that a statement with this snapshot did not
-// find can never appear.
-func (g *group) dead(s *snapshot) bool {
-	if g.fence == 0 {
+// find can never appear. tail was drawn: a number after it may be drawn yet, where
+// somebody has inserted a row with a number that he chose.
+func (g *group) dead(s *snapshot, tail int64) bool {
+	ranges := g.numbers.Ranges()
+	if g.fence == 0 || len(ranges) > 0 && ranges[len(ranges)-1].Last > tail {
 		return false
 	}
 	_, open := s.oldestBelow(g.fence)
@@ -96,10 +98,10 @@ func (g *gaps) remove(n int64) bool {
 
 // probed takes note that a statement with this snapshot looked for every number
 // and that what it found was removed.
-func (g *gaps) probed(s *snapshot) {
+func (g *gaps) probed(s *snapshot, tail int64) {
 	kept := g.groups[:0]
 	for _, group := range g.groups {
-		if group.numbers.Empty() || group.dead(s) {
+		if group.numbers.Empty() || group.dead(s, tail) {
 			if !group.saved.Empty() {
 				g.gone = append(g.gone, group.id)
 			}
@@ -114,9 +116,9 @@ func (g *gaps) probed(s *snapshot) {
 
 // worthProbing reports whether a missing number may have appeared by the
 // snapshot, or can be given up.
-func (g *gaps) worthProbing(s *snapshot) bool {
+func (g *gaps) worthProbing(s *snapshot, tail int64) bool {
 	for _, group := range g.groups {
-		if group.seen == nil || group.dead(s) || group.seen.finishedSince(s, group.fence) {
+		if group.seen == nil || group.dead(s, tail) || group.seen.finishedSince(s, group.fence) {
 			return true
 		}
 	}

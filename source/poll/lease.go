@@ -3,7 +3,6 @@ package poll
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -26,8 +25,11 @@ const (
 	// longestUnpolled is how long parked messages that are due all the time
 	// keep new ones from being noticed.
 	longestUnpolled = 50 * time.Millisecond
-	// guardEvery is how often the sequence's settings are looked at.
-	guardEvery = time.Minute
+	// guardEvery is how often it is looked at what somebody may have changed about
+	// the log; what ALTER SEQUENCE changes is noticed by the next poll.
+	guardEvery = 10 * time.Second
+	// healEvery is how often keys are looked for that wait for nothing.
+	healEvery = time.Minute
 	// youngGap is how long missing numbers stay in the cursor's row before
 	// they get a row of their own; most are gone by then.
 	youngGap = time.Second
@@ -57,6 +59,8 @@ type lease struct {
 	crowded    bool      // more is due at once than was read
 	timed      bool      // what waited for a time was read last
 	nextGuard  time.Time
+	file       int64 // of the sequence; 0: not known yet
+	nextHeal   time.Time
 	healed     string // the key up to which was looked for ones that wait for nothing
 	nextLocks  time.Time
 
@@ -66,8 +70,9 @@ type lease struct {
 	held     numset.Set // numbers of the log that were read and not settled
 	gaps     gaps
 	parked   map[int64]struct{} // numbers of parked messages handed out
-	returns  int                // of parked messages given back as blocked: settles begun and ended, so odd while one is under way
-	wake     bool               // the parked set has changed
+	bounds   bounds
+	returns  int  // of parked messages given back as blocked: settles begun and ended, so odd while one is under way
+	wake     bool // the parked set has changed
 }
 
 func newLease(s *Store, w *watch, claim relay.Claim, match func(string) bool, c *pgstore.Cursor) *lease {
@@ -119,9 +124,7 @@ func (l *lease) checkTail(ctx context.Context) error {
 	pos := l.pos
 	l.mu.Unlock()
 	if tail := tails[shard]; tail < pos {
-		sequence := l.store.cfg.Schema.LogSequence(shard)
-		return fmt.Errorf("sequence %[1]s stands at %[2]d but route %[3]s has read to %[4]d: new messages would be taken for old ones; if it was set back by hand, SELECT setval('%[1]s', %[4]d)",
-			sequence, tail, l.reader.route, pos)
+		return l.store.cfg.Schema.WentBack(l.reader.route, shard, tail, pos)
 	}
 	return nil
 }
@@ -167,17 +170,14 @@ func (l *lease) wait(ctx context.Context, max int) error {
 	if err != nil {
 		return err
 	}
-	if now := time.Now(); now.After(l.nextGuard) {
-		l.nextGuard = now.Add(guardEvery)
-		if err := l.store.guard(ctx, l.reader.shard); err != nil {
-			return err
-		}
-		if l.healed, err = l.cursor.Heal(ctx, l.healed); err != nil {
-			return err
-		}
+	if err := l.watchOver(ctx, tick); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	missing, behind := !l.gaps.empty(), tick.tails[l.reader.shard] < l.pos
+	if !behind {
+		l.bounds.hold(tick.began)
+	}
 	l.mu.Unlock()
 	if behind {
 		// The poll may have begun before the last page was read, for another
@@ -226,6 +226,11 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	}
 	split, _ := slices.BinarySearchFunc(got.rows, pos+1, func(d relay.Delivery, n int64) int { return cmp.Compare(d.Seq, n) })
 	late, fresh, seen := got.rows[:split], got.rows[split:], got.seen
+	if n := len(fresh); n > 0 && fresh[n-1].Seq-pos > farJump && fresh[n-1].Seq-l.tail > farJump {
+		if err := l.store.guard(ctx, l.reader.shard); err != nil {
+			return err
+		}
+	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,10 +239,10 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 		if got.cut && len(fresh) == 0 {
 			return nil // not all of them were looked for
 		}
-		l.gaps.probed(seen)
+		l.gaps.probed(seen, l.tail)
 	}
 	next := page{fresh, got.more, seen}
-	if !inline && l.gaps.worthProbing(seen) {
+	if !inline && l.gaps.worthProbing(seen, l.tail) {
 		l.startPassLocked(next)
 		return nil
 	}
@@ -330,7 +335,7 @@ func (l *lease) hand(rows []relay.Delivery) {
 func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	l.mu.Lock()
 	settled := settledRanges(outcomes)
-	progress := pgstore.Progress{Pos: l.pos, Unsettled: l.held.Clone(), Gaps: map[int64]numset.Set{}}
+	progress := pgstore.Progress{Pos: l.pos, Unsettled: l.held.Clone(), Gaps: map[int64]numset.Set{}, Checked: l.bounds.good.pos, CheckedXid: l.bounds.good.xid}
 	for _, r := range settled {
 		progress.Unsettled.Remove(r.First, r.Last)
 	}
@@ -364,6 +369,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline = l.cursor.Deadline()
+	l.bounds.last = bound{progress.Pos, xid, time.Now()}
 	for _, r := range settled {
 		l.held.Remove(r.First, r.Last)
 	}

@@ -107,7 +107,7 @@ func (l *lease) endPass() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.first != nil {
-		l.gaps.probed(p.first)
+		l.gaps.probed(p.first, l.tail)
 	}
 	l.advance(p.then)
 }

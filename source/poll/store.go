@@ -139,7 +139,10 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 
 // guard reports what would make reading the shard unsafe.
 func (s *Store) guard(ctx context.Context, shard int) error {
-	return pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard)
+	if err := pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard); err != nil {
+		return err
+	}
+	return pgstore.CheckLog(ctx, s.cfg.Pool, s.cfg.Schema, shard)
 }
 
 // Clean deletes old messages, as relay.Cleaner says.

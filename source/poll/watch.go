@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,21 +39,29 @@ type watchCall struct {
 // tick is what one statement saw.
 type tick struct {
 	tails map[int]int64
+	// files are of the sequences: ALTER SEQUENCE, TRUNCATE … RESTART IDENTITY and
+	// CREATE give one a new file.
+	files map[int]int64
+	began time.Time // before the statement was sent
 	// suspect: a lease's mark is missing, so a crash may have lost commits.
 	suspect bool
 }
 
 const marksSQL = ` UNION ALL SELECT -1, count(*) FROM %s WHERE token = ANY ($1::text[]::uuid[])`
 
+// filesSQL tells each shard's file as shard -2, -3 and so on.
+const filesSQL = ` UNION ALL SELECT -2 - %d, pg_relation_filenode('%s'::regclass)::bigint`
+
 func newWatch(db pgstore.DB, schema pgstore.Schema, shards int, min, max time.Duration) *watch {
 	all := make([]int, shards)
 	for i := range all {
 		all[i] = i
 	}
-	return &watch{
-		db: db, min: min, max: max, interval: min, tokens: map[uuid.UUID]struct{}{},
-		sql: pgstore.TailsSQL(schema, all) + fmt.Sprintf(marksSQL, schema.Table("mark")),
+	sql := pgstore.TailsSQL(schema, all) + fmt.Sprintf(marksSQL, schema.Table("mark"))
+	for _, shard := range all {
+		sql += fmt.Sprintf(filesSQL, shard, strings.ReplaceAll(schema.LogSequence(shard), "'", "''"))
 	}
+	return &watch{db: db, min: min, max: max, interval: min, tokens: map[uuid.UUID]struct{}{}, sql: sql}
 }
 
 func (w *watch) enter(token uuid.UUID) {
@@ -116,17 +125,20 @@ func (w *watch) ask(ctx context.Context) (tick, error) {
 	}
 	w.mu.Unlock()
 
-	t := tick{tails: make(map[int]int64)}
+	t := tick{tails: make(map[int]int64), files: make(map[int]int64), began: time.Now()}
 	marks := int64(-1)
 	rows, err := w.db.Query(ctx, w.sql, tokens)
 	if err == nil {
 		var shard int
 		var n int64
 		_, err = pgx.ForEachRow(rows, []any{&shard, &n}, func() error {
-			if shard < 0 {
-				marks = n
-			} else {
+			switch {
+			case shard >= 0:
 				t.tails[shard] = n
+			case shard == -1:
+				marks = n
+			default:
+				t.files[-2-shard] = n
 			}
 			return nil
 		})

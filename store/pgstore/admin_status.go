@@ -126,7 +126,44 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx, o admin.StatusOption
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return err
 	}
+	if err := r.inspect(ctx, tx, shards); err != nil {
+		return err
+	}
 	return r.finish()
+}
+
+// inspect looks for what somebody has changed about the log. A relay that found
+// numbers given out again has given the lease up.
+func (r *statusReader) inspect(ctx context.Context, tx pgx.Tx, shards []int) error {
+	for _, shard := range shards {
+		problems, err := Inspect(ctx, tx, r.schema, shard)
+		if err != nil {
+			return err
+		}
+		r.status.Log = append(r.status.Log, problems...)
+	}
+	tails, err := Tails(ctx, tx, r.schema, shards) // not those from before the positions were read
+	if err != nil {
+		return err
+	}
+	for i := range r.status.Routes {
+		for _, s := range r.status.Routes[i].Shards {
+			route := r.status.Routes[i].Name
+			var problem *admin.LogProblem
+			if s.Owner == "" {
+				if problem, err = reused(ctx, tx, r.schema, route, s.Shard); err != nil {
+					return err
+				}
+			}
+			switch tail := tails[s.Shard]; {
+			case problem != nil:
+				r.status.Log = append(r.status.Log, *problem)
+			case tail < s.Position:
+				r.status.Log = append(r.status.Log, r.schema.wentBack(route, s.Shard, tail, s.Position))
+			}
+		}
+	}
+	return nil
 }
 
 // route is the one of that name, made if there is none.

@@ -22,7 +22,7 @@ const (
 		VALUES ($1, $2, 0, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6, 0, 0)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token, owner = excluded.owner, lease_until = excluded.lease_until,
 			topics = excluded.topics, topics_from = CASE WHEN c.topics = excluded.topics THEN c.topics_from ELSE c.pos END,
-			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 ELSE c.deaths + 1 END
+			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 ELSE c.deaths + 1 END, checked = least(c.checked, c.pos)
 		WHERE c.lease_until <= clock_timestamp() OR c.owner = excluded.owner
 		RETURNING ctid::text, pos, unsettled::text, xmax = 0, deaths, clock_timestamp()`
 
@@ -45,12 +45,6 @@ const (
 			FROM (SELECT coalesce((SELECT low FROM {s}.retention WHERE shard = $2 AND low <= $1), 0) AS low) AS cleaned
 			CROSS JOIN LATERAL (SELECT seq FROM {log} WHERE seq > low AND seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
 		WHERE seq > before + 1 ORDER BY seq`
-
-	// The newest rows at or below the position, with whether they were written
-	// by a transaction that the position cannot have seen.
-	reusedSQL = `SELECT l.seq, l.xid >= c.seen FROM {s}.cursor AS c
-		CROSS JOIN LATERAL (SELECT seq, xid FROM {log} WHERE seq <= c.pos ORDER BY seq DESC LIMIT 1000) AS l
-		WHERE c.route = $1 AND c.shard = $2 ORDER BY l.seq DESC`
 
 	markSQL = `INSERT INTO {s}.mark (route, shard, token) VALUES ($1, $2, $3)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
@@ -206,6 +200,9 @@ func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := c.noteRestored(ctx, tx); err != nil {
+		return err
+	}
 	if err := c.checkReuse(ctx, tx); err != nil {
 		return err
 	}
@@ -243,45 +240,6 @@ func (c *Cursor) clip(numbers *numset.Set) {
 	if c.Pos < math.MaxInt64 {
 		numbers.Remove(c.Pos+1, math.MaxInt64)
 	}
-}
-
-// checkReuse refuses to go on where numbers that count as done were given out
-// again, to messages that were never read: after TRUNCATE … RESTART IDENTITY, or
-// after setval. What was settled was seen first, so it is older than the last
-// settle; a number that is still missing may appear late. (In a cluster restored
-// from a dump ids begin low again: there it sees less, and nothing that is not.)
-func (c *Cursor) checkReuse(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, c.schema.logSQL(reusedSQL, c.claim.Shard), c.claim.Route, c.claim.Shard)
-	if err != nil {
-		return err
-	}
-	var seq, lowest int64
-	var newer bool
-	_, err = pgx.ForEachRow(rows, []any{&seq, &newer}, func() error {
-		if newer && !c.missing(seq) {
-			lowest = seq
-		}
-		return nil
-	})
-	if err != nil || lowest == 0 {
-		return err
-	}
-	return fmt.Errorf("numbers from %d on were given out again, by TRUNCATE or setval, so messages that were not sent count as done: "+
-		"look at the rows of %s, then read them again with UPDATE %s SET pos = %d, unsettled = '{}' WHERE route = '%s' AND shard = %d",
-		lowest, c.schema.Log(c.claim.Shard), c.schema.Table("cursor"), lowest-1, quoteLiteral(c.claim.Route), c.claim.Shard)
-}
-
-// missing reports whether the number is one that may still appear.
-func (c *Cursor) missing(n int64) bool {
-	if c.Unsettled.Has(n) {
-		return true
-	}
-	for _, gap := range c.Gaps {
-		if gap.Has(n) {
-			return true
-		}
-	}
-	return false
 }
 
 // Token is what fences this lease.

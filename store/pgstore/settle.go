@@ -22,7 +22,8 @@ import (
 // up in a subquery would not wait.)
 const (
 	fenceSet = `UPDATE {s}.cursor SET pos = $4, unsettled = $5::text::int8multirange, seen = greatest(seen, pg_snapshot_xmax(pg_current_snapshot())),
-		lease_until = clock_timestamp() + $6 * interval '1 microsecond', deaths = CASE WHEN $7 THEN 0 ELSE deaths END
+		lease_until = clock_timestamp() + $6 * interval '1 microsecond', deaths = CASE WHEN $7 THEN 0 ELSE deaths END,
+		checked = CASE WHEN $9::text = '0' THEN checked ELSE $8 END, checked_xid = CASE WHEN $9::text = '0' THEN checked_xid ELSE $9::text::xid8 END
 		WHERE route = $1 AND shard = $2 AND token = $3`
 
 	// fenceSQL also hands out an id of this transaction, taken after whatever
@@ -33,7 +34,7 @@ const (
 	// snapshot keeps its dead versions from being cleaned up; by key they would
 	// all be visited. Losing it in a crash repeats messages and loses none, so
 	// it does not wait for the disk.
-	progressSQL = fenceSet + ` AND ctid = $8::text::tid
+	progressSQL = fenceSet + ` AND ctid = $10::text::tid
 		RETURNING ctid::text, pg_current_xact_id()::text, set_config('synchronous_commit', 'off', true)`
 
 	// guardSQL fails the whole transaction, by dividing by zero, when the
@@ -55,6 +56,11 @@ type Progress struct {
 	Unsettled numset.Set
 	// Gaps are the groups that changed, by their ids; an empty one is gone.
 	Gaps map[int64]numset.Set
+	// Checked and CheckedXid: whoever was given a number up to Checked had an id
+	// below CheckedXid, unless the sequence has gone back since. CheckedXid 0:
+	// nothing new is known.
+	Checked    int64
+	CheckedXid uint64
 }
 
 // Settle writes the progress and the outcomes in one transaction and extends
@@ -87,7 +93,7 @@ func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcom
 var errTwice = errors.New("a message of the log was parked already, so somebody has set the cursor back: what stands in each key's way is counted anew")
 
 func (c *Cursor) fenceArgs(p Progress) []any {
-	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds(), c.survived}
+	return []any{c.claim.Route, c.claim.Shard, c.token, p.Pos, formatMultirange(p.Unsettled), c.claim.TTL.Microseconds(), c.survived, p.Checked, strconv.FormatUint(p.CheckedXid, 10)}
 }
 
 func (c *Cursor) settleProgress(ctx context.Context, p Progress) (uint64, error) {
