@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/postrider/postrider/outbox"
 )
 
 // Keep, as a field of Retention, keeps for ever.
@@ -24,6 +26,25 @@ type Retention struct {
 	// until Sent has passed. One that holds its key stays until an operator acts.
 	// Default Keep.
 	Failed time.Duration
+}
+
+// Of is how long a parked message of a state is kept that has ended: failed,
+// expired or discarded. For implementations of Cleaner.
+func (r Retention) Of(state outbox.State) time.Duration {
+	if state == outbox.StateFailed {
+		return r.Failed
+	}
+	return r.Sent
+}
+
+// Ends are the states of parked messages that are not kept for ever.
+func (r Retention) Ends() (states []outbox.State) {
+	for _, state := range []outbox.State{outbox.StateFailed, outbox.StateExpired, outbox.StateDiscarded} {
+		if r.Of(state) >= 0 {
+			states = append(states, state)
+		}
+	}
+	return states
 }
 
 // Cleaner is what a Store may be besides: it deletes old messages. Safe for
@@ -70,7 +91,7 @@ type janitor struct {
 
 // newJanitor returns nil if there is nothing to do, now or ever.
 func newJanitor(r *Relay) *janitor {
-	cleaner, ok := r.config.Store.(Cleaner)
+	cleaner, ok := capability[Cleaner](r.config.Store)
 	keep := r.config.Retention
 	if !ok || keep.Sent < 0 && keep.Failed < 0 {
 		return nil

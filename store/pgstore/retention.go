@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/sweep"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -76,15 +77,14 @@ type Cleaner struct {
 	db     DB
 	schema Schema
 	shards []cleanedShard
-	parked parkedSweep
+	parked sweep.Lines[parkedLine]
 }
 
 // cleanedShard is what a Cleaner keeps in mind of a shard.
 type cleanedShard struct {
 	page  int
-	sweep sweep
+	sweep sweep.Sweep
 }
-
 
 // NewCleaner returns a Cleaner for that many shards.
 func NewCleaner(db DB, schema Schema, shards int) *Cleaner {
@@ -133,9 +133,9 @@ func (c *Cleaner) cleanLog(ctx context.Context, shard int, sent time.Duration) (
 			return err
 		}
 		from, upto := done, int64(maxNumber)
-		sweeping := s.sweep.goesOn() || low < done && s.sweep.begin(low)
+		sweeping := s.sweep.GoesOn() || low < done && s.sweep.Begin(low)
 		if sweeping {
-			from, upto = s.sweep.at, done
+			from, upto = s.sweep.At(), done
 		}
 		var rows int
 		var last, first int64
@@ -147,7 +147,7 @@ func (c *Cleaner) cleanLog(ctx context.Context, shard int, sent time.Duration) (
 		newLow, newDone := low, done
 		switch {
 		case sweeping:
-			newLow = max(low, s.sweep.step(last, first, full))
+			newLow = max(low, s.sweep.Step(last, first, full))
 			more = true // the sweep's next page, or what is new
 		case last > done:
 			more = full
@@ -166,7 +166,7 @@ func (c *Cleaner) cleanLog(ctx context.Context, shard int, sent time.Duration) (
 		return err
 	})
 	if err != nil {
-		s.sweep.stop()
+		s.sweep.Stop()
 		return 0, false, err
 	}
 	s.adapt(time.Since(begun))

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,12 +26,6 @@ const (
 		SELECT count(*), coalesce(max(seq), 0), (SELECT count(*) FROM gone) FROM page`
 )
 
-// parkedSweep goes over the parked messages that have ended, from time to time.
-type parkedSweep struct {
-	sweep
-	left []parkedLine // still to be looked at, the next one last
-}
-
 // parkedLine is the messages of one state on one shard of one route.
 type parkedLine struct {
 	route string
@@ -40,45 +33,21 @@ type parkedLine struct {
 	state outbox.State
 }
 
-// keeps is how long messages of a state that ended otherwise than sent are kept.
-func keeps(keep relay.Retention, state outbox.State) time.Duration {
-	if state == outbox.StateFailed {
-		return keep.Failed
-	}
-	return keep.Sent
-}
-
 // cleanParked deletes one page of parked messages.
 func (c *Cleaner) cleanParked(ctx context.Context, keep relay.Retention) (deleted int64, more bool, err error) {
-	p := &c.parked
-	if !p.goesOn() && !p.begin(0) {
-		return 0, false, nil
-	}
-	if p.left == nil {
-		if p.left, err = c.parkedLines(ctx, keep); err != nil || len(p.left) == 0 {
-			p.stop()
-			return 0, false, err
-		}
-	}
-	line := p.left[len(p.left)-1]
-	var rows int
-	var last int64
-	err = c.db.QueryRow(ctx, c.schema.logSQL(cleanParkedSQL, line.shard), line.route, line.state, line.shard, p.at, cleanPage, keeps(keep, line.state).Microseconds()).
-		Scan(&rows, &last, &deleted)
-	if err != nil {
-		p.left = nil
-		p.stop()
+	line, after, ok, err := c.parked.Next(func() ([]parkedLine, error) { return c.parkedLines(ctx, keep) })
+	if err != nil || !ok {
 		return 0, false, err
 	}
-	p.at = last
-	if rows < cleanPage {
-		p.left, p.at = p.left[:len(p.left)-1], 0
+	var rows int
+	var last int64
+	err = c.db.QueryRow(ctx, c.schema.logSQL(cleanParkedSQL, line.shard), line.route, line.state, line.shard, after, cleanPage, keep.Of(line.state).Microseconds()).
+		Scan(&rows, &last, &deleted)
+	if err != nil {
+		c.parked.Stop()
+		return 0, false, err
 	}
-	if len(p.left) == 0 {
-		p.left = nil
-		p.stop()
-	}
-	return deleted, p.goesOn(), nil
+	return deleted, c.parked.Step(last, rows == cleanPage), nil
 }
 
 func (c *Cleaner) parkedLines(ctx context.Context, keep relay.Retention) (lines []parkedLine, err error) {
@@ -89,10 +58,8 @@ func (c *Cleaner) parkedLines(ctx context.Context, keep relay.Retention) (lines 
 	routes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, route := range routes {
 		for shard := range c.shards {
-			for _, state := range []outbox.State{outbox.StateFailed, outbox.StateExpired, outbox.StateDiscarded} {
-				if keeps(keep, state) >= 0 {
-					lines = append(lines, parkedLine{route, shard, state})
-				}
+			for _, state := range keep.Ends() {
+				lines = append(lines, parkedLine{route, shard, state})
 			}
 		}
 	}

@@ -40,8 +40,8 @@ func (a *Admin) read(ctx context.Context, fn func(tx *sql.Tx) error) error {
 }
 
 // eachRow runs a query and calls each with every row.
-func eachRow(ctx context.Context, tx *sql.Tx, query string, args []any, each func(scan func(...any) error) error) error {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func eachRow(ctx context.Context, q querier, query string, args []any, each func(scan func(...any) error) error) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

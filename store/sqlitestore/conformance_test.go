@@ -18,6 +18,8 @@ func TestStore(t *testing.T) { conformance.Store(t, harness) }
 
 func TestSharing(t *testing.T) { conformance.Sharing(t, harness) }
 
+func TestRetention(t *testing.T) { conformance.Retention(t, harness) }
+
 func TestAdmin(t *testing.T) { conformance.Admin(t, harness) }
 
 func TestInbox(t *testing.T) { conformance.Inbox(t, inboxHarness) }

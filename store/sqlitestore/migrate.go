@@ -133,6 +133,7 @@ const (
 
 // querier is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 
 	_ "modernc.org/sqlite" // driver "sqlite"
 
@@ -41,6 +42,9 @@ type Store struct {
 	// reads hands messages out.
 	reads *sql.DB
 	watch watch
+
+	cleaning sync.Mutex
+	cleaner  cleaner
 }
 
 var _ relay.Store = (*Store)(nil)
