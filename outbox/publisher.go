@@ -2,7 +2,9 @@ package outbox
 
 import "context"
 
-// Publisher sends messages to a broker. Implementations live in broker/.
+// Publisher sends messages to a broker. Implementations live in broker/. One that
+// wraps another has a method Unwrap() Publisher, by which the other one's
+// capabilities, such as Resolver, are found.
 type Publisher interface {
 	// Publish sends the messages and waits for the broker's acknowledgements.
 	// It returns one Result per message, in the same order, always. It splits

@@ -76,7 +76,7 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 	r.work.L = &r.mu
 	r.destinations, r.sweepAt, r.stuck = make(map[string]*destination), mostKnown, make(map[*destination]struct{})
 	r.waiting = make(map[*destination]struct{})
-	if resolver, ok := config.Publisher.(outbox.Resolver); ok {
+	if resolver, ok := capability[outbox.Resolver](config.Publisher); ok {
 		r.resolver = resolver
 		r.budget.stalled = r.relieve
 	}

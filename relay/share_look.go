@@ -31,7 +31,7 @@ type lookout struct {
 
 func newLookout(r *Relay, shards int) *lookout {
 	l := &lookout{relay: r, shards: shards, self: Member{Owner: r.config.Owner}, gate: storeGate{turn: make(chan struct{}, 1)}}
-	l.sharer, _ = r.config.Store.(Sharer)
+	l.sharer, _ = capability[Sharer](r.config.Store)
 	for _, route := range r.config.Routes {
 		l.self.Routes = append(l.self.Routes, route.Name)
 	}

@@ -19,6 +19,9 @@ var ErrFenced = errors.New("the lease was lost: another relay took this shard of
 // (route, shard) pair is read by one relay at a time, which is what keeps the
 // order. Implementations: source/poll (PostgreSQL), sqlitestore, memstore.
 // Safe for concurrent use.
+//
+// It may have more capabilities: Sharer and Cleaner. One that wraps another Store
+// has a method Unwrap() Store, by which the other one's are found.
 type Store interface {
 	// Shards is the number of shards, fixed when the store was created.
 	Shards(ctx context.Context) (int, error)
@@ -73,19 +76,19 @@ type Lease interface {
 	Close(ctx context.Context) error
 }
 
-// capability finds what a lease, or one that it wraps, can do.
-func capability[T any](l Lease) (able T, ok bool) {
-	for l != nil {
-		if able, ok = l.(T); ok {
+// capability finds what a store, lease or publisher, or one that it wraps, can do
+// besides. Whoever asserts the type itself does not find it behind a wrapper.
+func capability[T, W any](w W) (able T, ok bool) {
+	for {
+		if able, ok = any(w).(T); ok {
 			return able, true
 		}
-		wrapper, wraps := l.(interface{ Unwrap() Lease })
+		wrapper, wraps := any(w).(interface{ Unwrap() W })
 		if !wraps {
-			break
+			return able, false
 		}
-		l = wrapper.Unwrap()
+		w = wrapper.Unwrap()
 	}
-	return able, false
 }
 
 // Place is where a message stands in the order of its key.

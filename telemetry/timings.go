@@ -55,17 +55,11 @@ func (t *Timings) Collect(ch chan<- prometheus.Metric) {
 	t.results.Collect(ch)
 }
 
-// Publisher returns p, measured. It can what p can.
+// Publisher returns p, measured. The relay finds what else p can do.
 func (t *Timings) Publisher(route string, p outbox.Publisher) outbox.Publisher {
 	m := &publisher{Publisher: p, duration: t.publish.WithLabelValues(route), delivery: t.delivery.WithLabelValues(route)}
 	for i, name := range resultNames {
 		m.results[i] = t.results.WithLabelValues(route, name)
-	}
-	if r, ok := p.(outbox.Resolver); ok {
-		return struct {
-			*publisher
-			outbox.Resolver
-		}{m, r}
 	}
 	return m
 }
@@ -78,6 +72,9 @@ type publisher struct {
 	duration, delivery prometheus.Observer
 	results            [len(resultNames)]prometheus.Counter
 }
+
+// Unwrap lets the relay find what else the publisher can do.
+func (p *publisher) Unwrap() outbox.Publisher { return p.Publisher }
 
 func (p *publisher) Publish(ctx context.Context, msgs []outbox.Message) []outbox.Result {
 	start := time.Now()
@@ -114,22 +111,16 @@ func resultOf(err error) int {
 	}
 }
 
-// Store returns s, measured. It can what s can.
-func (t *Timings) Store(s relay.Store) relay.Store {
-	m := &store{s, t}
-	if sharer, ok := s.(relay.Sharer); ok {
-		return struct {
-			*store
-			relay.Sharer
-		}{m, sharer}
-	}
-	return m
-}
+// Store returns s, measured. The relay finds what else s can do.
+func (t *Timings) Store(s relay.Store) relay.Store { return &store{s, t} }
 
 type store struct {
 	relay.Store
 	timings *Timings
 }
+
+// Unwrap lets the relay find what else the store can do.
+func (s *store) Unwrap() relay.Store { return s.Store }
 
 func (s *store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, error) {
 	l, err := s.Store.Acquire(ctx, claim)
