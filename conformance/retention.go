@@ -188,9 +188,13 @@ func retentionTests[Tx any]() []storeTest[Tx] {
 				r.tb.Fatalf("%d messages are replayed", n)
 			}
 			r.clean(atOnce)
-			r.left()
-			r.settle(lease, sent(r.expect(lease, "a")...)...)
+			again := r.expect(lease, "a")
+			if again[0].State != outbox.StatePending || string(again[0].Message.Payload) != string(got[0].Message.Payload) {
+				r.tb.Fatalf("it came as %s (%s) with %q", again[0].State, again[0].Error, again[0].Message.Payload)
+			}
+			r.settle(lease, sent(again...)...)
 			r.clean(atOnce)
+			r.left()
 			if n := len(r.operate(admin.Operation{Action: admin.Replay, Route: "route", Seqs: []int64{got[0].Seq}})); n != 0 {
 				r.tb.Fatalf("%d deleted messages are replayed", n)
 			}

@@ -35,10 +35,20 @@ func parkedRetentionTests[Tx any]() []storeTest[Tx] {
 			r.settle(lease, retrying(got[0], 500*time.Millisecond), blocked(got[1])[0], blocked(got[2])[0], as(outbox.StateScheduled, got[3])[0])
 			r.clean(atOnce)
 			r.states("m1 retrying", "m2 blocked", "m3 blocked", "m4 scheduled")
-			r.settle(lease, sent(r.expect(lease, "m1")...)...)
-			r.clean(atOnce)
-			r.settle(lease, sent(r.expect(lease, "m2", "m3")...)...)
-			r.settle(lease, sent(r.expect(lease, "m4")...)...)
+			whole := func(names ...string) {
+				r.tb.Helper()
+				got := r.expect(lease, names...)
+				for _, d := range got {
+					if d.State != outbox.StatePending || string(d.Message.Payload) != "payload of "+d.Message.Type {
+						r.tb.Fatalf("%s came as %s (%s) with %q", d.Message.Type, d.State, d.Error, d.Message.Payload)
+					}
+				}
+				r.settle(lease, sent(got...)...)
+				r.clean(atOnce)
+			}
+			whole("m1")
+			whole("m2", "m3")
+			whole("m4")
 			r.clean(atOnce)
 			r.states()
 			r.left()
@@ -84,6 +94,22 @@ func parkedRetentionTests[Tx any]() []storeTest[Tx] {
 			r.states("a failed")
 			r.clean(atOnce)
 			r.states()
+		}},
+		{name: "one that was discarded can be retried", run: func(r *storeRig[Tx]) {
+			lease, got := r.parkHeadOf(2, func(d relay.Delivery) relay.Outcome { return retrying(d, time.Hour) })
+			for _, action := range []admin.Action{admin.Discard, admin.Retry} {
+				if n := len(r.operate(admin.Operation{Action: action, Route: "route", Seqs: []int64{got[1].Seq}})); n != 1 {
+					r.tb.Fatalf("%s of %d messages", action, n)
+				}
+				r.clean(relay.Retention{Sent: time.Nanosecond, Failed: relay.Keep})
+				if action == admin.Discard {
+					r.settle(lease, as(outbox.StateDiscarded, r.expect(lease, "m2")...)...)
+				}
+			}
+			d := r.expect(lease, "m2")[0]
+			if d.State != outbox.StatePending || string(d.Message.Payload) != "payload of m2" {
+				r.tb.Fatalf("it came as %s (%s) with %q", d.State, d.Error, d.Message.Payload)
+			}
 		}},
 		{name: "expired and discarded ones go with what was sent", run: func(r *storeRig[Tx]) {
 			r.enqueue(messages("k", "a", "b")...)

@@ -74,6 +74,9 @@ func (s Schema) Operate(ctx context.Context, tx pgx.Tx, op admin.Operation) (cha
 	}
 	args := []any{op.Route, op.Shard, op.Seqs}
 	if op.Action == admin.Replay {
+		if _, err := tx.Exec(ctx, keepUncleanedSQL, s.Name(), op.Shard); err != nil {
+			return nil, err
+		}
 		args = append(args, s.Table("parked_arrival_seq"))
 	}
 	rows, err := tx.Query(ctx, s.logSQL(statement, op.Shard), args...)

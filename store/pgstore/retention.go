@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// One at a time cleans a shard, whoever else tries. The lock goes with the
-	// transaction, so a pooler between does no harm.
-	cleanLockSQL = `SELECT pg_try_advisory_xact_lock(hashtextextended('postrider clean ' || $1::text, $2))`
+	// One at a time cleans a shard, whoever else tries, and nobody while a replay
+	// begins, for which the messages stay. The lock goes with the transaction, so
+	// a pooler between does no harm.
+	cleanLockKey     = `hashtextextended('postrider clean ' || $1::text, $2)`
+	cleanLockSQL     = `SELECT pg_try_advisory_xact_lock(` + cleanLockKey + `)`
+	keepUncleanedSQL = `SELECT pg_advisory_xact_lock_shared(` + cleanLockKey + `)`
 
 	// cleanedSQL is how far the shard was cleaned. Numbers that the sequence has
 	// not given out mean that it was set back.
@@ -27,9 +30,9 @@ const (
 	// cleanLogSQL looks at $4 rows after $2 and up to $3 and deletes those that
 	// are older than $5 microseconds and that no route needs: every route has
 	// read it (at), it has an outcome on each (waiting), and none reads it once
-	// more when its turn comes (followers). All of it is seen in one snapshot: a
-	// row that no route needs now is needed by none later, since an operator's
-	// replay keeps a copy.
+	// more when its turn comes (followers, replays). All of it is seen in one
+	// snapshot: a row that no route needs then is needed by none later, since no
+	// replay begins meanwhile.
 	//
 	// Nothing is deleted while there is no route, or while a relay at work has
 	// one that has not begun to read.
@@ -53,7 +56,7 @@ const (
 			WHERE w.numbers && int8range($2, (SELECT seq FROM last), '(]')),
 		followers AS MATERIALIZED (SELECT f.seq FROM {s}.cursor AS c CROSS JOIN LATERAL (
 				SELECT seq FROM {s}.parked WHERE route = c.route AND shard = $1 AND seq > $2 AND seq <= (SELECT seq FROM last)
-					AND state = 'blocked' AND payload IS NULL OFFSET 0) AS f
+					AND payload IS NULL AND state NOT IN ('failed', 'expired', 'discarded') OFFSET 0) AS f
 			WHERE c.shard = $1),
 		free AS MATERIALIZED (
 			SELECT row, seq FROM page WHERE old AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),

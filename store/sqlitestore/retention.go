@@ -23,7 +23,7 @@ const (
 	WHERE m.expires > ` + sqlNow + ` AND NOT EXISTS (SELECT 1 FROM postrider_cursor AS c WHERE c.route = r.value AND c.shard = ?))`
 	// sqlFollowers are read from the log when their turn comes.
 	sqlFollowers = `SELECT p.seq FROM postrider_cursor AS c CROSS JOIN postrider_parked AS p
-	WHERE c.shard = ?1 AND p.route = c.route AND p.shard = ?1 AND p.seq > ?2 AND p.seq <= ?3 AND p.state = 'blocked' AND p.id IS NULL`
+	WHERE c.shard = ?1 AND p.route = c.route AND p.shard = ?1 AND p.seq > ?2 AND p.seq <= ?3 AND p.id IS NULL AND p.state NOT IN ('failed', 'expired', 'discarded')`
 
 	sqlCleanRoutes = `SELECT DISTINCT route FROM postrider_cursor`
 )
