@@ -72,8 +72,11 @@ func Environment(t testing.TB, extra ...string) []string {
 	return append(env, extra...)
 }
 
+// Path is where the built program is.
+func Path(name string) string { return filepath.Join(folder, name) }
+
 func command(t testing.TB, env []string, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(folder, name), args...)
+	cmd := exec.Command(Path(name), args...)
 	cmd.Dir, cmd.Env = t.TempDir(), env
 	return cmd
 }
