@@ -45,6 +45,10 @@ type Request struct {
 	Filter Filter
 	// DryRun only looks.
 	DryRun bool
+	// Among bounds it to what a dry run found before, so that no message is
+	// touched that nobody was told of, whatever has changed since. Nil: all that
+	// fit.
+	Among *Found
 	// By is who asks, and Note why; both are recorded.
 	By, Note string
 	// Each is told of every message that fits, before Act returns; may be nil.
@@ -72,6 +76,27 @@ type Result struct {
 	Changed int64 `json:"changed"`
 	// AuditID is the record's; 0: nothing was changed.
 	AuditID int64 `json:"audit_id,omitempty"`
+	// Found are the messages that a dry run matched, for Request.Among.
+	Found *Found `json:"-"`
+}
+
+// Found are messages on routes that a dry run matched: eight bytes for each.
+type Found struct{ numbers map[foundIn][]int64 }
+
+type foundIn struct {
+	route string
+	shard int
+}
+
+// add notes numbers that are greater than all before of that shard and route.
+func (f *Found) add(route string, shard int, seqs []int64) {
+	at := foundIn{route, shard}
+	f.numbers[at] = append(f.numbers[at], seqs...)
+}
+
+func (f *Found) has(item *Item) bool {
+	_, found := slices.BinarySearch(f.numbers[foundIn{item.Route, item.Shard}], item.Seq)
+	return found
 }
 
 // Act does the action on the messages that fit, in transactions of at most
@@ -79,6 +104,9 @@ type Result struct {
 // error, the Result tells what was done before.
 func (a *Admin) Act(ctx context.Context, r Request) (Result, error) {
 	result := Result{Action: r.Action, DryRun: r.DryRun}
+	if r.DryRun {
+		result.Found = &Found{make(map[foundIn][]int64)}
+	}
 	kind, ok := takes[r.Action]
 	if !ok {
 		return result, fmt.Errorf("%q is no action on messages", r.Action)
@@ -133,12 +161,18 @@ func (a *Admin) narrow(ctx context.Context, r *Request, all, usual []outbox.Stat
 // change does the action on one window's messages, and tells of them.
 func (a *Admin) change(ctx context.Context, r *Request, result *Result, entry *Entry, route string, shard int, items []Item) error {
 	op := Operation{Action: r.Action, Route: route, Shard: shard}
+	if r.Among != nil {
+		items = slices.DeleteFunc(items, func(item Item) bool { return !r.Among.has(&item) })
+	}
 	for i := range items {
 		if r.Action.refuses(&items[i]) == "" {
 			op.Seqs = append(op.Seqs, items[i].Seq)
 		}
 	}
 	result.Matched += int64(len(op.Seqs))
+	if r.DryRun {
+		result.Found.add(route, shard, op.Seqs)
+	}
 	var changed []int64
 	if !r.DryRun && len(op.Seqs) > 0 {
 		var err error

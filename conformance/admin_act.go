@@ -242,6 +242,21 @@ func adminActTests[Tx any]() []storeTest[Tx] {
 				r.tb.Errorf("recorded: %+v", entries)
 			}
 		}},
+		{name: "it is bounded to what a dry run found", run: func(r *storeRig[Tx]) {
+			r.enqueue(message("", "a"), message("", "b"), message("", "c"))
+			one, two := r.acquire(route("one")), r.acquire(route("two"))
+			first, second := r.expect(one, "a", "b", "c"), r.expect(two, "a", "b", "c")
+			r.settle(one, failed(first[0]), failed(first[2]))
+			r.settle(two, failed(second[1]))
+			request := admin.Request{Action: admin.Retry, Filter: admin.Filter{Topic: "orders"}, DryRun: true}
+			_, dry := r.act(request)
+			r.settle(one, failed(first[1]))
+			r.settle(two, failed(second[0]), failed(second[2]))
+			request.DryRun, request.Among = false, dry.Found
+			r.acts(request, "a", "c", "b")
+			r.standings("one a retrying", "one b failed", "one c retrying", "two a failed", "two b retrying", "two c failed")
+			r.acts(request)
+		}},
 		{name: "many, in several transactions, are one record", run: func(r *storeRig[Tx]) {
 			const n = 2*admin.MaxOperation + 10
 			r.enqueue(messages("", numbered(n)...)...)

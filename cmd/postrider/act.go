@@ -94,7 +94,7 @@ func (a *actFlags) act(p *process, ctx context.Context, action admin.Action) err
 		}
 		request := admin.Request{Action: action, Filter: f, DryRun: a.DryRun, By: a.who(), Note: a.Note}
 		if !a.DryRun && !a.Yes && len(a.Messages) == 0 {
-			if err := o.mayAct(ctx, request); err != nil {
+			if request.Among, err = o.mayAct(ctx, request); err != nil {
 				return err
 			}
 		}
@@ -102,14 +102,15 @@ func (a *actFlags) act(p *process, ctx context.Context, action admin.Action) err
 	})
 }
 
-// mayAct asks whether to do it, if it is to be done to several messages.
-func (o *office) mayAct(ctx context.Context, request admin.Request) error {
+// mayAct asks whether to do it, if it is to be done to several messages, and
+// returns those that the answer is about.
+func (o *office) mayAct(ctx context.Context, request admin.Request) (*admin.Found, error) {
 	request.DryRun = true
 	result, err := o.Act(ctx, request)
 	if err != nil || result.Matched <= 1 {
-		return err
+		return result.Found, err
 	}
-	return o.confirm(fmt.Sprintf("%s %d messages", request.Action, result.Matched), "--dry-run lists them, --yes does it")
+	return result.Found, o.confirm(fmt.Sprintf("%s %d messages", request.Action, result.Matched), "--dry-run lists them, --yes does it")
 }
 
 // confirm asks a person. Where nobody can answer it is an error.
