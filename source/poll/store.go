@@ -87,14 +87,11 @@ func New(cfg Config) (*Store, error) {
 
 // Shards reads the number of shards. pgstore.ErrNoSchema if the tables are
 // missing or not all there, pgstore.ErrNewerSchema if they are a later
-// version's.
+// version's and not for this one.
 func (s *Store) Shards(ctx context.Context) (int, error) {
-	status, err := pgstore.ReadStatus(ctx, s.cfg.Pool, s.cfg.Schema)
+	status, err := pgstore.CheckSchema(ctx, s.cfg.Pool, s.cfg.Schema)
 	if err != nil {
 		return 0, err
-	}
-	if len(status.Pending) > 0 {
-		return 0, fmt.Errorf("%w (schema %s lacks %v)", pgstore.ErrNoSchema, s.cfg.Schema.Name(), status.Pending)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +134,12 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	return l, nil
 }
 
-// guard reports what would make reading the shard unsafe.
+// guard reports what would make reading the shard unsafe: tables that a later
+// version has migrated meanwhile, and what somebody has changed about the log.
 func (s *Store) guard(ctx context.Context, shard int) error {
+	if _, err := pgstore.CheckSchema(ctx, s.cfg.Pool, s.cfg.Schema); err != nil {
+		return err
+	}
 	if err := pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard); err != nil {
 		return err
 	}

@@ -52,12 +52,9 @@ const (
 
 // Layout is as admin.Reader says. ErrNoSchema if the tables are missing.
 func (a *Admin) Layout(ctx context.Context) (admin.Layout, error) {
-	status, err := ReadStatus(ctx, a.db, a.schema)
+	status, err := CheckSchema(ctx, a.db, a.schema)
 	if err != nil {
 		return admin.Layout{}, err
-	}
-	if len(status.Pending) > 0 {
-		return admin.Layout{}, fmt.Errorf("%w (schema %s lacks %v)", ErrNoSchema, a.schema.Name(), status.Pending)
 	}
 	layout := admin.Layout{Shards: status.Shards}
 	rows, err := a.db.Query(ctx, `SELECT route FROM (`+a.schema.sql(routesSQL)+`) AS r ORDER BY route COLLATE "C"`)

@@ -61,10 +61,7 @@ const (
 // Status is as admin.Reader says.
 func (a *Admin) Status(ctx context.Context, o admin.StatusOptions) (admin.Status, error) {
 	o = o.Normal()
-	layout, err := ReadStatus(ctx, a.db, a.schema)
-	if err == nil && len(layout.Pending) > 0 {
-		err = fmt.Errorf("%w (schema %s lacks %v)", ErrNoSchema, a.schema.Name(), layout.Pending)
-	}
+	layout, err := CheckSchema(ctx, a.db, a.schema)
 	if err != nil {
 		return admin.Status{}, err
 	}

@@ -13,13 +13,15 @@ import (
 
 const (
 	// rosterSQL tells of each relay whether it has more than two thirds of its
-	// time to live left; and of the routes that are paused. A row that lives
-	// on for longer than relays ask for counts for nothing: somebody wrote it by
-	// hand, or the server's clock was wrong.
+	// time to live left; of the routes that are paused; and, with NULL for paused,
+	// what a program must know to use the tables. A row that lives on for longer
+	// than relays ask for counts for nothing: somebody wrote it by hand, or the
+	// server's clock was wrong.
 	rosterSQL = `SELECT name, routes, young, paused FROM (
 			SELECT owner AS name, routes, joined_at, expires > clock_timestamp() + $1 * interval '1 microsecond' * 2 / 3 AS young, false AS paused
 			FROM {s}.member WHERE expires > clock_timestamp() AND expires < clock_timestamp() + interval '1 day' + $1 * interval '1 microsecond'
-			UNION ALL SELECT name, NULL, NULL, false, true FROM {s}.route WHERE paused_at IS NOT NULL) AS roster
+			UNION ALL SELECT name, NULL, NULL, false, true FROM {s}.route WHERE paused_at IS NOT NULL
+			UNION ALL SELECT value, NULL, NULL, false, NULL FROM {s}.meta WHERE name = 'compatible_from') AS roster
 		ORDER BY joined_at, name`
 
 	// joinSQL leaves rows that nobody keeps alive for a while, for people to see.
@@ -35,7 +37,9 @@ const (
 
 // Look puts the relay on the roster, as relay.Sharer says. It writes only when a
 // third of the time to live has passed since it did last, or the row is gone or
-// wrong, so that mostly it takes no transaction id.
+// wrong, so that mostly it takes no transaction id. ErrNewerSchema if a later
+// version has migrated the tables and left this one out: who cannot take a shard
+// must not be counted.
 func Look(ctx context.Context, db DB, schema Schema, self relay.Member, ttl time.Duration) (relay.Roster, error) {
 	roster, known, fresh, err := readRoster(ctx, db, schema, self, ttl)
 	if err != nil {
@@ -66,9 +70,13 @@ func readRoster(ctx context.Context, db DB, schema Schema, self relay.Member, tt
 	}
 	var name string
 	var serves []string
-	var young, paused bool
+	var young bool
+	var paused *bool
 	_, err = pgx.ForEachRow(rows, []any{&name, &serves, &young, &paused}, func() error {
-		if paused {
+		if paused == nil {
+			return checkCompatible(name)
+		}
+		if *paused {
 			roster.Paused = append(roster.Paused, name)
 			return nil
 		}

@@ -50,12 +50,12 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 
 func TestMigrateRefuses(t *testing.T) {
 	pool := migrated(t, pgstore.Options{})
-	exec(t, pool, `UPDATE postrider.meta SET value = '99' WHERE name = 'version'`)
+	exec(t, pool, `UPDATE postrider.meta SET value = '99' WHERE name IN ('version', 'compatible_from')`)
 	if _, err := pgstore.Migrate(t.Context(), pool, pgstore.Options{}); !errors.Is(err, pgstore.ErrNewerSchema) {
 		t.Errorf("a later version's schema: %v", err)
 	}
 	for _, opts := range []pgstore.Options{
-		{Shards: -1}, {Shards: pgstore.MaxShards + 1}, {Schema: "pg_outbox"}, {Schema: pgstore.Schema(strings.Repeat("x", 64))}, {Schema: "a\x00"}, {Schema: "\xff"},
+		{Shards: -1}, {Timeout: -1}, {Shards: pgstore.MaxShards + 1}, {Schema: "pg_outbox"}, {Schema: pgstore.Schema(strings.Repeat("x", 64))}, {Schema: "a\x00"}, {Schema: "\xff"},
 	} {
 		if _, err := pgstore.Migrate(t.Context(), pool, opts); err == nil {
 			t.Errorf("%+v was accepted", opts)

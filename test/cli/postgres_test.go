@@ -62,7 +62,7 @@ func TestMigratePrintPostgres(t *testing.T) {
 func TestNewerTablesAreRefused(t *testing.T) {
 	db := pgtest.Database(t)
 	world{}.run(t, "migrate", "up", "--db", db).wantExit(0)
-	execute(t, db, "UPDATE postrider.meta SET value = '999' WHERE name = 'version'")
+	execute(t, db, "UPDATE postrider.meta SET value = '999' WHERE name IN ('version', 'compatible_from')")
 	for _, args := range [][]string{{"relay", "--to", "sqs://x", "--http", "off"}, {"migrate", "up"}, {"migrate", "status"}} {
 		world{}.run(t, append(args, "--db", db)...).wantExit(2, "later version")
 	}

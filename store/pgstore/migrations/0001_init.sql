@@ -1,13 +1,16 @@
+-- postrider:compatible_from 1
+
 -- What the log takes. Domains, because a table's own CHECK costs several times
--- as much: the server reads its expression anew for every INSERT.
-CREATE DOMAIN {{.Schema}}.message_time    AS timestamptz CHECK (pg_catalog.isfinite(value));
-CREATE DOMAIN {{.Schema}}.message_topic   AS text  CHECK (value <> '' AND pg_catalog.octet_length(value) <= 255);
-CREATE DOMAIN {{.Schema}}.message_type    AS text  CHECK (pg_catalog.octet_length(value) <= 255);
-CREATE DOMAIN {{.Schema}}.message_headers AS json  CHECK (pg_catalog.json_typeof(value) = 'object');
-CREATE DOMAIN {{.Schema}}.message_payload AS bytea CHECK (pg_catalog.octet_length(value) <= 16777216);
+-- as much: the server reads its expression anew for every INSERT. A refusal
+-- shows the constraint's name, which says what is wrong.
+CREATE DOMAIN {{.Schema}}.message_time    AS timestamptz CONSTRAINT "a time is finite" CHECK (pg_catalog.isfinite(value));
+CREATE DOMAIN {{.Schema}}.message_topic   AS text  CONSTRAINT "a topic has 1 to 255 bytes" CHECK (value <> '' AND pg_catalog.octet_length(value) <= 255);
+CREATE DOMAIN {{.Schema}}.message_type    AS text  CONSTRAINT "a type or content type has at most 255 bytes" CHECK (pg_catalog.octet_length(value) <= 255);
+CREATE DOMAIN {{.Schema}}.message_headers AS json  CONSTRAINT "headers are one JSON object" CHECK (pg_catalog.json_typeof(value) = 'object');
+CREATE DOMAIN {{.Schema}}.message_payload AS bytea CONSTRAINT "a payload has at most 16777216 bytes" CHECK (pg_catalog.octet_length(value) <= 16777216);
 -- A program that works a key's shard out itself names this type when it
 -- inserts: where the number of shards is another one, there is no such type.
-CREATE DOMAIN {{.Schema}}.key_of_{{len .Shards}}_shards AS text CHECK (pg_catalog.octet_length(value) <= 1024);
+CREATE DOMAIN {{.Schema}}.key_of_{{len .Shards}}_shards AS text CONSTRAINT "a key has at most 1024 bytes" CHECK (pg_catalog.octet_length(value) <= 1024);
 
 -- The log: one append-only table for each shard. Nothing in it is updated, and
 -- its only index is the primary key, so that enqueueing stays cheap.
