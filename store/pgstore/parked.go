@@ -36,7 +36,7 @@ const (
 			o.attempts, CASE WHEN l.seq IS NULL THEN $10 ELSE o.error END, o.key, o.id, o.topic,
 			coalesce(l.created_at, clock_timestamp()), l.not_before, l.expires, coalesce(l.type, ''), coalesce(l.content_type, ''),
 			CASE WHEN o.state <> 'blocked' THEN l.headers END, CASE WHEN o.state <> 'blocked' THEN l.payload END
-		FROM unnest($3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::integer[], $8::text[], $9::boolean[], $11::text[], $12::uuid[], $13::text[])
+		FROM unnest($3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::integer[], $8::text[], $9::boolean[], $11::text[], $12::text[]::uuid[], $13::text[])
 			WITH ORDINALITY AS o (seq, state, closes, delay, attempts, error, heard, key, id, topic, ord)
 		LEFT JOIN LATERAL (SELECT * FROM {log} WHERE seq = o.seq OFFSET 0) AS l ON true
 		ORDER BY o.ord

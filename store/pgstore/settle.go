@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -165,7 +164,7 @@ type parkedRows struct {
 
 	// Only of what comes from the log.
 	keys, topics []string
-	ids          []uuid.UUID
+	ids          []string // as text, which every mode of pgx can send
 }
 
 func (r *parkedRows) add(o *relay.Outcome, hold bool) {
@@ -180,7 +179,7 @@ func (r *parkedRows) add(o *relay.Outcome, hold bool) {
 	if !d.Parked {
 		r.keys = append(r.keys, d.Message.Key)
 		r.topics = append(r.topics, d.Message.Topic)
-		r.ids = append(r.ids, d.Message.ID)
+		r.ids = append(r.ids, d.Message.ID.String())
 	}
 }
 

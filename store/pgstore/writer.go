@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postrider/postrider/internal/shardkey"
 	"github.com/postrider/postrider/outbox"
@@ -47,7 +48,7 @@ func (p Pgx) Insert(ctx context.Context, tx pgx.Tx, msgs []outbox.Message) error
 			return err
 		}
 		batch.Queue(logs[shardkey.Shard(m.Key, len(logs))],
-			[16]byte(m.ID), m.Topic, m.Key, m.Type, payloadArg(m), m.ContentType, headers, timeArg(m.NotBefore), timeArg(m.Expires))
+			pgtype.UUID{Bytes: m.ID, Valid: true}, m.Topic, m.Key, m.Type, payloadArg(m), m.ContentType, headers, timeArg(m.NotBefore), timeArg(m.Expires))
 	}
 	err = tx.SendBatch(ctx, &batch).Close()
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == undefinedObject {
