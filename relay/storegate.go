@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	retryInitial   = 100 * time.Millisecond
-	retryMax       = 10 * time.Second
+	retryInitial = 100 * time.Millisecond
+	// retryMax, and a try that takes 5 s, let messages flow within 10 s after the
+	// store is back.
+	retryMax       = 4 * time.Second
 	acquireTimeout = 30 * time.Second
 )
 

@@ -157,7 +157,7 @@ func openForMigration(p *process, ctx context.Context, flags *commonFlags, more 
 		return nil, nil, err
 	}
 	warn(newLogger(p.Stderr, c.Log), c)
-	db, err := openDatabase(ctx, c, create)
+	db, err := openDatabase(ctx, c, opening{create: create})
 	return c, db, err
 }
 

@@ -64,7 +64,7 @@ func openOffice(p *process, ctx context.Context, flags *adminFlags, write bool) 
 	}
 	warn(newLogger(p.Stderr, c.Log), c)
 	c.Limits.Connections = min(c.Limits.Connections, 2)
-	db, err := openDatabase(ctx, c, false)
+	db, err := openDatabase(ctx, c, opening{})
 	if err != nil {
 		return nil, err
 	}

@@ -31,15 +31,15 @@ type postgres struct {
 	config  *config.Config
 }
 
-func openPostgres(ctx context.Context, c *config.Config) (database, error) {
-	p, err := connectPostgres(ctx, c)
+func openPostgres(ctx context.Context, c *config.Config, watchful bool) (database, error) {
+	p, err := connectPostgres(ctx, c, watchful)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func connectPostgres(ctx context.Context, c *config.Config) (*postgres, error) {
+func connectPostgres(ctx context.Context, c *config.Config, watchful bool) (*postgres, error) {
 	settings, err := pgxpool.ParseConfig(c.Database.URL.Reveal())
 	if err != nil { // config has parsed it already
 		return nil, usage(fmt.Errorf("database %s: its URL cannot be used", c.Database), "")
@@ -57,6 +57,9 @@ func connectPostgres(ctx context.Context, c *config.Config) (*postgres, error) {
 	session, err := adapt(first, settings, c)
 	if err != nil {
 		return nil, err
+	}
+	if watchful {
+		pgstore.Watchful(settings, 0)
 	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), settings)
 	if err != nil {
@@ -103,7 +106,7 @@ func (p *postgres) Migrate(ctx context.Context, shards int) ([]string, error) {
 func (p *postgres) direct(ctx context.Context) (*postgres, error) {
 	c := *p.config
 	c.Database, c.DirectDatabase = c.DirectDatabase, config.Database{}
-	direct, err := connectPostgres(ctx, &c)
+	direct, err := connectPostgres(ctx, &c, false)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +165,18 @@ func (p *postgres) report(logger *slog.Logger) {
 	}
 }
 
-func (p *postgres) Store(context.Context) (relay.Store, error) {
+// Store refuses a standby. (A relay that is at work waits for the primary.)
+func (p *postgres) Store(ctx context.Context) (relay.Store, error) {
+	var standby bool
+	if err := p.pool.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby); err != nil {
+		return nil, cannotConnect(p.config, err)
+	}
+	if standby {
+		return nil, &failure{
+			code: exitConnect, err: fmt.Errorf("%s: %w", p.config.Database, pgstore.ErrStandby),
+			next: "name the primary, or all servers: postgres://user@first,second/name?target_session_attrs=read-write",
+		}
+	}
 	return poll.New(poll.Config{Pool: p.pool, Schema: p.schema})
 }
 

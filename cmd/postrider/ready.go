@@ -21,8 +21,12 @@ type readiness struct {
 	last  error // of asking the database
 }
 
-// askEvery bounds what requests to /readyz cost the database.
-const askEvery = 500 * time.Millisecond
+// What requests to /readyz cost the database at most: while it is away each is
+// another connect.
+const (
+	askEvery     = 500 * time.Millisecond
+	askAwayEvery = 2 * time.Second
+)
 
 // ask says why messages would not flow, nothing if they do, and what else is to
 // be known: a destination among several that is away, and routes that an
@@ -95,7 +99,11 @@ func since(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (r *readiness) ping() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.asked) < askEvery {
+	every := askEvery
+	if r.last != nil {
+		every = askAwayEvery
+	}
+	if time.Since(r.asked) < every {
 		return r.last
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, 3*time.Second)

@@ -123,7 +123,7 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 
 // openForRelay connects and sees to it that the tables are there.
 func openForRelay(ctx context.Context, c *config.Config) (database, relay.Store, status, error) {
-	db, err := openDatabase(ctx, c, false)
+	db, err := openDatabase(ctx, c, opening{watchful: true})
 	if err != nil {
 		return nil, nil, status{}, err
 	}

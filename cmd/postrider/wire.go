@@ -45,14 +45,19 @@ type status struct {
 	Missing []string // migrations
 }
 
-// openDatabase connects; create allows making a database file that is not
-// there. A database that does not answer is exitConnect.
-func openDatabase(ctx context.Context, c *config.Config, create bool) (database, error) {
+// opening says what a database is opened for.
+type opening struct {
+	create   bool // a database file that is not there may be made
+	watchful bool // nothing takes long: a connection without an answer is dead
+}
+
+// openDatabase connects. A database that does not answer is exitConnect.
+func openDatabase(ctx context.Context, c *config.Config, o opening) (database, error) {
 	switch c.Database.Kind {
 	case config.Postgres:
-		return openPostgres(ctx, c)
+		return openPostgres(ctx, c, o.watchful)
 	case config.SQLite:
-		return openSQLite(ctx, c, create)
+		return openSQLite(ctx, c, o.create)
 	default:
 		return nil, fmt.Errorf("no database of kind %q", c.Database.Kind)
 	}

@@ -20,9 +20,6 @@ import (
 // or is another one: the state is to be loaded anew.
 var errWentBack = errors.New("the database lost this relay's mark (it crashed or failed over): loading the state anew")
 
-// errStandby: on a standby every number that is not replayed yet looks dead.
-var errStandby = errors.New("the database is a standby: the relay needs the primary")
-
 // readSQL is one statement, so that its rows and its snapshot belong together,
 // and it runs in a transaction of its own that has no id yet. The row with the
 // snapshot, which also tells the server's clock, is absent on a standby and
@@ -125,7 +122,7 @@ func (r *reader) whyNothing(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read the log of shard %d: %w", r.shard, err)
 	case standby:
-		return errStandby
+		return pgstore.ErrStandby
 	case !ours:
 		return relay.ErrFenced
 	}

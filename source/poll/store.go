@@ -140,7 +140,14 @@ func (s *Store) guard(ctx context.Context, shard int) error {
 	if _, err := pgstore.CheckSchema(ctx, s.cfg.Pool, s.cfg.Schema); err != nil {
 		return err
 	}
-	if err := pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard); err != nil {
+	err := pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard)
+	if errors.Is(err, pgstore.ErrStandby) {
+		// The address may lead to the primary by now; connections stay.
+		if pool, ok := s.cfg.Pool.(interface{ Reset() }); ok {
+			pool.Reset()
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return pgstore.CheckLog(ctx, s.cfg.Pool, s.cfg.Schema, shard)

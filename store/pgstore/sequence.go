@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -41,21 +42,29 @@ func TailsSQL(schema Schema, shards []int) string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
+// ErrStandby means that the server is a standby. Nothing can be written there, and
+// every number that it has not replayed yet looks dead.
+var ErrStandby = errors.New("the database is a standby: the relay needs the primary")
+
 // checkSQL tells also of the first table of which the session would not see all.
-const checkSQL = `SELECT seqincrement, seqcache, seqcycle, (SELECT min(relname::text) FROM pg_catalog.pg_class
+const checkSQL = `SELECT pg_is_in_recovery(), seqincrement, seqcache, seqcycle, (SELECT min(relname::text) FROM pg_catalog.pg_class
 		WHERE relnamespace = $2::text::regnamespace AND relrowsecurity AND row_security_active(oid))
 	FROM pg_catalog.pg_sequence WHERE seqrelid = $1::text::regclass`
 
 // CheckSequence reports an error if the sequence of a shard cannot be trusted: it
 // must count up by one, without cache or cycle, as it was created; and if a
 // policy hides rows of any table: a number that is not seen counts as rolled back.
+// ErrStandby on a standby.
 func CheckSequence(ctx context.Context, db Querier, schema Schema, shard int) error {
 	var increment, cache int64
-	var cycle bool
+	var standby, cycle bool
 	var hidden *string
-	err := db.QueryRow(ctx, checkSQL, schema.LogSequence(shard), schema.quoted()).Scan(&increment, &cache, &cycle, &hidden)
+	err := db.QueryRow(ctx, checkSQL, schema.LogSequence(shard), schema.quoted()).Scan(&standby, &increment, &cache, &cycle, &hidden)
 	if err != nil {
 		return fmt.Errorf("read the settings of sequence %s: %w", schema.LogSequence(shard), err)
+	}
+	if standby {
+		return ErrStandby
 	}
 	if increment != 1 || cache != 1 || cycle {
 		return fmt.Errorf("sequence %[1]s has increment %[2]d, cache %[3]d, cycle %[4]t, so messages can be missed: ALTER SEQUENCE %[1]s INCREMENT 1 CACHE 1 NO CYCLE",
