@@ -11,7 +11,7 @@ import (
 const farJump = 1 << 20
 
 // errAltered: what the state rests on may not hold any more.
-var errAltered = errors.New("the log's sequence was altered or started anew: loading the state anew")
+var errAltered = errors.New("the log's sequence was altered or begun anew, or the server was started again: loading the state anew")
 
 // watchOver looks for what somebody has changed about the log by hand, at the
 // sequence's file with every poll and at everything else now and then.

@@ -39,8 +39,9 @@ type watchCall struct {
 // tick is what one statement saw.
 type tick struct {
 	tails map[int]int64
-	// files are of the sequences: ALTER SEQUENCE, TRUNCATE … RESTART IDENTITY and
-	// CREATE give one a new file.
+	// files tell one sequence from another: ALTER SEQUENCE, TRUNCATE … RESTART
+	// IDENTITY and CREATE give one a new file. The server's start is in it, for one
+	// that took another's place, with a dump of it, behind a pooler.
 	files map[int]int64
 	began time.Time // before the statement was sent
 	// suspect: a lease's mark is missing, so a crash may have lost commits.
@@ -50,7 +51,7 @@ type tick struct {
 const marksSQL = ` UNION ALL SELECT -1, count(*) FROM %s WHERE token = ANY ($1::text[]::uuid[])`
 
 // filesSQL tells each shard's file as shard -2, -3 and so on.
-const filesSQL = ` UNION ALL SELECT -2 - %d, pg_relation_filenode('%s'::regclass)::bigint`
+const filesSQL = ` UNION ALL SELECT -2 - %d, pg_relation_filenode('%s'::regclass)::bigint # (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
 
 func newWatch(db pgstore.DB, schema pgstore.Schema, shards int, min, max time.Duration) *watch {
 	all := make([]int, shards)

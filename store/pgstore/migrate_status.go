@@ -29,11 +29,6 @@ type Status struct {
 	Pending        []string // names of the migrations that are missing
 }
 
-const statusSQL = `SELECT version, coalesce(compatible_from, version), shards FROM (SELECT
-	(SELECT value::int FROM {s}.meta WHERE name = 'version') AS version,
-	(SELECT value::int FROM {s}.meta WHERE name = 'compatible_from') AS compatible_from,
-	(SELECT value::int FROM {s}.meta WHERE name = 'shards') AS shards) AS meta`
-
 // ReadStatus says what the schema has and lacks; an absent schema lacks
 // everything. ErrNewerSchema, with the Status, if a later version has migrated it
 // and says that this one cannot use it.
@@ -61,15 +56,20 @@ func (h history) status(ctx context.Context, db interface {
 		return status, fmt.Errorf("look for the outbox tables: %w", err)
 	}
 	if exists {
-		if err := db.QueryRow(ctx, schema.sql(statusSQL)).Scan(&status.Version, &status.CompatibleFrom, &status.Shards); err != nil {
-			return status, fmt.Errorf("read the version of the outbox tables: %w", err)
+		read, err := readVersion(ctx, db, schema)
+		if err != nil {
+			return status, err
 		}
+		status.Version, status.CompatibleFrom, status.Shards = read.Version, read.CompatibleFrom, read.Shards
 	}
 	status.Pending = h.names(status.Version)
 	if status.CompatibleFrom > len(h) {
 		return status, fmt.Errorf("%w (schema %s has version %d, this one knows %d)", ErrNewerSchema, schema.Name(), status.Version, len(h))
 	}
-	return status, nil
+	if status.Version > 0 && len(status.Pending) == 0 {
+		err = checkComplete(ctx, db, schema, status.Shards)
+	}
+	return status, err
 }
 
 // checkCompatible is the same with only what the tables say of it at hand.
