@@ -7,7 +7,7 @@ import "time"
 const (
 	// A sweep begins every so often, or share times as long after the last one
 	// as that took, if that is more.
-	every = time.Minute
+	every = 10 * time.Second
 	share = 20
 )
 
