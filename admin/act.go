@@ -76,6 +76,8 @@ type Result struct {
 	Changed int64 `json:"changed"`
 	// AuditID is the record's; 0: nothing was changed.
 	AuditID int64 `json:"audit_id,omitempty"`
+	// NotFound are messages that the request names and that are not there.
+	NotFound []NotFound `json:"not_found,omitempty"`
 	// Found are the messages that a dry run matched, for Request.Among.
 	Found *Found `json:"-"`
 }
@@ -101,7 +103,8 @@ func (f *Found) has(item *Item) bool {
 
 // Act does the action on the messages that fit, in transactions of at most
 // MaxOperation messages, each of which records what it did. If it ends with an
-// error, the Result tells what was done before.
+// error, the Result tells what was done before. ErrNotFound if messages are named
+// and none of them is there.
 func (a *Admin) Act(ctx context.Context, r Request) (Result, error) {
 	result := Result{Action: r.Action, DryRun: r.DryRun}
 	if r.DryRun {
@@ -123,11 +126,11 @@ func (a *Admin) Act(ctx context.Context, r Request) (Result, error) {
 	}
 	entry := &Entry{By: r.By, Action: string(r.Action), Route: asked.Route, Filter: &asked, Note: r.Note}
 	var failed error
-	err := a.walk(ctx, r.Filter, nil, func() int { return MaxOperation }, func(route string, shard int, w Window) bool {
+	missing, err := a.walk(ctx, r.Filter, nil, func() int { return MaxOperation }, func(route string, shard int, w Window) bool {
 		failed = a.change(ctx, &r, &result, entry, route, shard, w.Items)
 		return failed == nil
 	})
-	result.AuditID = entry.ID
+	result.AuditID, result.NotFound = entry.ID, missing
 	if failed != nil {
 		err = failed
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,11 +50,21 @@ type Page struct {
 	Next *Ref `json:"next"`
 	// Looked is how many messages were looked at.
 	Looked int `json:"looked_at"`
+	// NotFound are messages that the filter names and that are not there.
+	NotFound []NotFound `json:"not_found,omitempty"`
+}
+
+// NotFound is a message that somebody named, beside others, and that is not there.
+type NotFound struct {
+	// Message is its id or place.
+	Message string `json:"message"`
+	Why     string `json:"why"`
 }
 
 // List returns one page of the messages that fit. Going on from page to page
 // shows every message once that is there all the time and keeps its state.
-// ErrNoRoute if the filter names a route that the store does not know.
+// ErrNoRoute if the filter names a route that the store does not know,
+// ErrNotFound if it names messages and none of them is there.
 func (a *Admin) List(ctx context.Context, q Query) (Page, error) {
 	if err := q.Filter.Validate(); err != nil {
 		return Page{}, err
@@ -66,7 +77,7 @@ func (a *Admin) List(ctx context.Context, q Query) (Page, error) {
 	}
 	limit := min(q.Limit, MaxLimit)
 	page := Page{Messages: []Item{}}
-	err := a.walk(ctx, q.Filter, q.After, func() int { return limit - len(page.Messages) }, func(route string, shard int, w Window) bool {
+	missing, err := a.walk(ctx, q.Filter, q.After, func() int { return limit - len(page.Messages) }, func(route string, shard int, w Window) bool {
 		page.Messages = append(page.Messages, w.Items...)
 		page.Looked += w.Looked
 		page.Next = &Ref{Route: route, Place: Place{shard, w.Last}}
@@ -75,7 +86,7 @@ func (a *Admin) List(ctx context.Context, q Query) (Page, error) {
 	if errors.Is(err, errStopped) {
 		return page, nil
 	}
-	page.Next = nil
+	page.Next, page.NotFound = nil, missing
 	return page, err
 }
 
@@ -83,11 +94,12 @@ var errStopped = errors.New("stopped")
 
 // walk goes through the messages that fit, a window at a time. limit says how
 // many are wanted of the next window; each gets it, and stops the walk by
-// returning false: then the error is errStopped.
-func (a *Admin) walk(ctx context.Context, f Filter, after *Ref, limit func() int, each func(route string, shard int, w Window) bool) error {
+// returning false: then the error is errStopped. It returns what the filter names
+// and is not there.
+func (a *Admin) walk(ctx context.Context, f Filter, after *Ref, limit func() int, each func(route string, shard int, w Window) bool) ([]NotFound, error) {
 	layout, routes, err := a.routes(ctx, f.Route)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(f.IDs) > 0 || len(f.Places) > 0 {
 		return a.walkPlaces(ctx, f, layout, routes, after, each)
@@ -106,24 +118,25 @@ func (a *Admin) walk(ctx context.Context, f Filter, after *Ref, limit func() int
 			for more := true; more; {
 				w, err := a.store.Scan(ctx, Scan{Route: route, Shard: shard, After: from, Filter: f, Look: window, Limit: limit()})
 				if err != nil {
-					return err
+					return nil, err
 				}
 				if !each(route, shard, w) {
-					return errStopped
+					return nil, errStopped
 				}
 				from, more = w.Last, w.More
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // walkPlaces goes through the messages that were named. There are no pages.
-func (a *Admin) walkPlaces(ctx context.Context, f Filter, layout Layout, routes []string, after *Ref, each func(string, int, Window) bool) error {
-	places, err := a.places(ctx, f, layout)
+func (a *Admin) walkPlaces(ctx context.Context, f Filter, layout Layout, routes []string, after *Ref, each func(string, int, Window) bool) ([]NotFound, error) {
+	places, missing, err := a.places(ctx, f, layout)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	listed := make(map[Place]bool)
 	for _, route := range routes {
 		for _, p := range places {
 			ref := Ref{route, p}
@@ -132,42 +145,76 @@ func (a *Admin) walkPlaces(ctx context.Context, f Filter, layout Layout, routes 
 			}
 			w, err := a.store.Scan(ctx, Scan{Route: route, Shard: p.Shard, After: p.Seq - 1, UpTo: p.Seq, Filter: f, Look: 1, Limit: 1})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			w.Last = p.Seq
+			listed[p] = listed[p] || len(w.Items) > 0
 			if !each(route, p.Shard, w) {
-				return errStopped
+				return nil, errStopped
 			}
 		}
 	}
-	return nil
+	if after != nil {
+		return nil, nil
+	}
+	there := 0
+	for _, p := range places {
+		if !listed[p] { // it does not fit, or is not there
+			_, _, err := a.store.Message(ctx, p)
+			if errors.Is(err, ErrNotFound) {
+				missing = append(missing, NotFound{p.String(), "nothing is there"})
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		there++
+	}
+	if there == 0 {
+		return nil, noneOf(missing)
+	}
+	return missing, nil
 }
 
 func compare(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.Route, b.Route), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Seq, b.Seq))
 }
 
-// places are those that the filter names, sorted, each once.
-func (a *Admin) places(ctx context.Context, f Filter, layout Layout) ([]Place, error) {
-	var all []Place
+// noneOf is ErrNotFound for everything that was named.
+func noneOf(missing []NotFound) error {
+	all := make([]string, len(missing))
+	for i, m := range missing {
+		all[i] = m.Message + ": " + m.Why
+	}
+	return fmt.Errorf("%w: %s", ErrNotFound, strings.Join(all, "; "))
+}
+
+// places are those that the filter names, sorted, each once, of which some may be
+// empty, and what certainly is not there. ErrNotFound if that is all.
+func (a *Admin) places(ctx context.Context, f Filter, layout Layout) (there []Place, missing []NotFound, err error) {
 	for _, p := range f.Places {
 		if p.Shard < 0 || p.Shard >= layout.Shards {
-			return nil, fmt.Errorf("%w: %s: the log has %d shards, counted from 0", ErrNotFound, p, layout.Shards)
+			missing = append(missing, NotFound{p.String(), fmt.Sprintf("the log has %d shards, counted from 0", layout.Shards)})
+			continue
 		}
-		all = append(all, p)
+		there = append(there, p)
 	}
 	for _, id := range f.IDs {
 		found, err := a.store.Find(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+			missing = append(missing, NotFound{id.String(), "no message has this id"})
 		}
-		all = append(all, found...)
+		there = append(there, found...)
 	}
-	slices.SortFunc(all, func(x, y Place) int { return compare(Ref{Place: x}, Ref{Place: y}) })
-	return slices.Compact(all), nil
+	if len(there) == 0 {
+		return nil, nil, noneOf(missing)
+	}
+	slices.SortFunc(there, func(x, y Place) int { return compare(Ref{Place: x}, Ref{Place: y}) })
+	return slices.Compact(there), missing, nil
 }
 
 // routes are the one that is named, or all.
@@ -228,7 +275,7 @@ func (a *Admin) show(ctx context.Context, f Filter) ([]Detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, err := a.places(ctx, f, layout)
+	places, _, err := a.places(ctx, f, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +285,7 @@ func (a *Admin) show(ctx context.Context, f Filter) ([]Detail, error) {
 		if d.Message, d.InLog, err = a.store.Message(ctx, p); err != nil {
 			return nil, err
 		}
-		err = a.walkPlaces(ctx, Filter{Places: []Place{p}}, layout, layout.Routes, nil, func(route string, _ int, w Window) bool {
+		_, err = a.walkPlaces(ctx, Filter{Places: []Place{p}}, layout, layout.Routes, nil, func(route string, _ int, w Window) bool {
 			for _, item := range w.Items {
 				d.Routes = append(d.Routes, RouteStanding{route, item.Standing})
 			}

@@ -146,6 +146,8 @@ func (o *office) act(ctx context.Context, request admin.Request, layout admin.La
 		return err
 	case result.Matched == 0, !result.DryRun && result.Changed == 0:
 		return &alreadySaid{errors.New("nothing was done")}
+	case len(result.NotFound) > 0:
+		return &alreadySaid{errors.New("not all messages were found")}
 	}
 	return nil
 }
@@ -173,7 +175,7 @@ func (a *actTable) each(m admin.Touched) {
 		a.t = newTable(a.w)
 		a.t.row("PLACE", "ROUTE", "STATE", "AGE", "TOPIC", "KEY", "TYPE", "ATTEMPTS", "ID", "ERROR", "REMARK")
 	}
-	cells := messageCells(&m.Item, a.layout)
+	cells := messageCells(&m.Item, a.layout, false)
 	if m.Left != "" {
 		cells = append(cells, "left alone: "+safe(m.Left))
 	}
@@ -189,9 +191,13 @@ func (a *actTable) end(r admin.Result, failed bool) error {
 			return err
 		}
 	}
-	switch {
-	case failed:
+	if failed {
 		return nil
+	}
+	if err := printNotFound(a.w, r.NotFound); err != nil {
+		return err
+	}
+	switch {
 	case r.Matched == 0:
 		return printLines(a.w, fmt.Sprintf("%s: no message fits", r.Action))
 	case r.DryRun:

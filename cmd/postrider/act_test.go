@@ -109,3 +109,45 @@ func TestAYesIsToWhatWasCounted(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// What is named and is not there is said, beside what was done to the rest.
+func TestNamedMessagesThatAreNotThere(t *testing.T) {
+	const unknown = "019ad3f2-7c1e-7e5c-9d7b-2f6a4c1e8b90"
+	f := newFailing(t, 2)
+	f.fail(1, "no")
+	for _, tc := range []struct {
+		code int
+		args string
+		want []string
+	}{
+		{exitFinding, "list 0/1 0/99 " + unknown, []string{"not found: 0/99: nothing is there", "not found: " + unknown, "failed"}},
+		{exitFinding, "list 0/1 7/1 --json", []string{`"message": "7/1"`, `"state": "failed"`}},
+		{exitFinding, "list 0/99", []string{"postrider: there is no such message: 0/99"}},
+		{exitFinding, "retry 0/1 0/99 --dry-run", []string{"not found: 0/99: nothing is there", "would be done to 1 message"}},
+		{exitFinding, "retry 0/98 0/99 " + unknown, []string{"no such message", "0/98", "0/99", unknown}},
+		{exitFinding, "retry 0/1 0/99 " + unknown, []string{"not found: 0/99", "not found: " + unknown, "done to 1 message"}},
+		{exitFinding, "discard 0/1 0/99 --json", []string{`"not_found":[{"message":"0/99"`, `"changed":1`}},
+		{exitWell, "list 0/1 0/2 --state discarded", []string{"0/1"}},
+	} {
+		out := f.run(tc.code, nil, strings.Fields(tc.args)...)
+		for _, want := range tc.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is missing in\n%s", tc.args, want, out)
+			}
+		}
+	}
+}
+
+func TestAWideListIsWhole(t *testing.T) {
+	f := newFailing(t, 1)
+	reason := strings.Repeat("no, ", 100) + "never"
+	f.fail(1, reason)
+	if out := f.run(exitWell, nil, "list"); strings.Contains(out, "never") || !strings.Contains(out, "no, no,") {
+		t.Errorf("%s", out)
+	}
+	for _, flag := range []string{"--wide", "--json"} {
+		if out := f.run(exitWell, nil, "list", flag); !strings.Contains(out, reason) {
+			t.Errorf("%s: %s", flag, out)
+		}
+	}
+}

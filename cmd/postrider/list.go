@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -14,6 +16,7 @@ type listCommand struct {
 	filterFlags
 	Messages []string `arg:"" optional:"" name:"message" help:"Ids, or places in the log such as 2/4711."`
 	Limit    int      `default:"50" placeholder:"N" help:"How many to print at most (50)."`
+	Wide     bool     `help:"Do not cut long topics, keys, types and errors."`
 	After    string   `placeholder:"PLACE" help:"Go on after this place, as the list before said: ROUTE/SHARD/NUMBER."`
 }
 
@@ -49,23 +52,31 @@ func (l *listCommand) Run(p *process, ctx context.Context) error {
 			return err
 		}
 		if o.json {
-			return printJSON(p.Stdout, struct {
+			err = printJSON(p.Stdout, struct {
 				admin.Page
 				After string `json:"after,omitempty"`
 			}{page, formatAfter(page.Next)})
+		} else {
+			err = o.printPage(page, layout, l.Wide)
 		}
-		return o.printPage(page, layout)
+		if err == nil && len(page.NotFound) > 0 {
+			err = &alreadySaid{errors.New("not all messages were found")}
+		}
+		return err
 	})
 }
 
-func (o *office) printPage(page admin.Page, layout admin.Layout) error {
+func (o *office) printPage(page admin.Page, layout admin.Layout, wide bool) error {
+	if err := printNotFound(o.p.Stdout, page.NotFound); err != nil {
+		return err
+	}
 	if len(page.Messages) == 0 && page.Next == nil {
 		return printLines(o.p.Stdout, "no messages")
 	}
 	t := newTable(o.p.Stdout)
 	t.row("PLACE", "ROUTE", "STATE", "AGE", "TOPIC", "KEY", "TYPE", "ATTEMPTS", "ID", "ERROR")
 	for i := range page.Messages {
-		t.row(messageCells(&page.Messages[i], layout)...)
+		t.row(messageCells(&page.Messages[i], layout, wide)...)
 	}
 	if err := t.flush(); err != nil || page.Next == nil {
 		return err
@@ -77,15 +88,30 @@ func (o *office) printPage(page admin.Page, layout admin.Layout) error {
 	return printLines(o.p.Stdout, more+": --after "+shell(formatAfter(page.Next)))
 }
 
-// messageCells are a message's cells in a list.
-func messageCells(m *admin.Item, layout admin.Layout) []string {
+// printNotFound tells which messages that were named are not there.
+func printNotFound(w io.Writer, missing []admin.NotFound) error {
+	for _, m := range missing {
+		if err := printLines(w, "not found: "+m.Message+": "+m.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// messageCells are a message's cells in a list; long ones are cut unless it is
+// wide.
+func messageCells(m *admin.Item, layout admin.Layout, wide bool) []string {
+	cut := brief
+	if wide {
+		cut = func(text string, _ int) string { return safe(text) }
+	}
 	state := string(m.State)
 	if m.Holds {
 		state += " (holds its key)"
 	}
 	return []string{
-		m.Place.String(), safe(m.Route), safe(state), ago(m.CreatedAt, layout.Now, admin.Short), brief(m.Topic, 40), brief(m.Key, 40), brief(m.Type, 30),
-		strconv.Itoa(m.Attempts), m.ID.String(), brief(m.Error, 80),
+		m.Place.String(), safe(m.Route), safe(state), ago(m.CreatedAt, layout.Now, admin.Short), cut(m.Topic, 40), cut(m.Key, 40), cut(m.Type, 30),
+		strconv.Itoa(m.Attempts), m.ID.String(), cut(m.Error, 80),
 	}
 }
 
