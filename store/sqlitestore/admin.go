@@ -72,11 +72,8 @@ func readLayout(ctx context.Context, tx *sql.Tx, layout *admin.Layout) error {
 	if err != nil {
 		return err
 	}
-	if v.Have > v.Known {
-		return fmt.Errorf("%w: they have version %d, it knows %d", ErrNewer, v.Have, v.Known)
-	}
-	if len(v.Pending) > 0 {
-		return fmt.Errorf("%w (they lack %v)", ErrNoTables, v.Pending)
+	if err := v.Usable(); err != nil {
+		return err
 	}
 	layout.Shards = v.Shards
 	var now int64

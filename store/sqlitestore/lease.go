@@ -72,6 +72,9 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
 	l := &lease{store: s, claim: claim, match: match, sql: queriesOf(claim.Shard), out: map[int64]bool{}, interval: minInterval}
+	if err := checkUsable(ctx, s.reads); err != nil {
+		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
+	}
 	// Look before asking for the write lock: relays that wait for a lease must
 	// not get in the way of those that write.
 	if c, err := readCursor(ctx, s.reads, claim); err != nil {

@@ -27,10 +27,15 @@ const (
 
 // Look puts the relay on the roster, as relay.Sharer says. It writes only when
 // a third of the time to live has passed since it did last, or the row is gone.
+// ErrNewer if a later version has migrated the tables and left this one out: who
+// cannot take a shard must not be counted.
 func (s *Store) Look(ctx context.Context, self relay.Member, ttl time.Duration) (relay.Roster, error) {
 	routes, err := json.Marshal(self.Routes)
 	if err != nil {
 		return relay.Roster{}, fmt.Errorf("sqlitestore: encode the names of routes: %w", err)
+	}
+	if err := checkUsable(ctx, s.reads); err != nil {
+		return relay.Roster{}, fmt.Errorf("sqlitestore: look at the roster: %w", err)
 	}
 	roster, known, fresh, err := s.roster(ctx, self, string(routes), ttl)
 	if err != nil {

@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"time"
 
 	"modernc.org/sqlite"
@@ -23,11 +19,9 @@ const DefaultShards = 4
 // MaxShards keeps the number of tables and of leases within reason.
 const MaxShards = 64
 
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
-
-// ErrNewer means that the tables were made by a later version of Postrider.
-var ErrNewer = errors.New("the outbox tables are newer than this program knows")
+// ErrNewer means that a later version of Postrider has migrated the tables, and
+// that they are not for this one any more.
+var ErrNewer = errors.New("the outbox tables were migrated by a later version: use that version of postrider")
 
 // Version says how a database's tables stand.
 type Version struct {
@@ -35,18 +29,44 @@ type Version struct {
 	Have int
 	// Known is the newest version that this program knows.
 	Known int
+	// CompatibleFrom is the version that a program must know at least to use the
+	// tables, Have itself where they do not say; 0: there are none.
+	CompatibleFrom int
 	// Pending are the names of the migrations that are missing.
 	Pending []string
 	// Shards of the store; 0: there is none.
 	Shards int
 }
 
-// Migrate creates Postrider's tables in db, or brings them up to date. It may be
-// called again, and by several processes at once. The number of shards counts
-// when the tables are created, and is fixed from then on: a different one is
-// refused, as are tables newer than this program knows (ErrNewer). After an error
-// nothing was changed.
+// Usable reports why a program cannot use the tables as they are: ErrNewer, or
+// ErrNoTables if they are missing or lack a migration.
+func (v Version) Usable() error {
+	switch {
+	case v.CompatibleFrom > v.Known:
+		return fmt.Errorf("%w (they have version %d, this one knows %d)", ErrNewer, v.Have, v.Known)
+	case len(v.Pending) > 0:
+		return fmt.Errorf("%w (they lack %v)", ErrNoTables, v.Pending)
+	}
+	return nil
+}
+
+// Migrate creates Postrider's tables in db, or brings them up to date, in one
+// transaction: after an error, or if it is killed, nothing was changed. It may be
+// called again, by several processes at once, and while programs of the version
+// before are at work; it waits for a transaction that writes until the busy
+// time-out. The number of shards counts when the tables are created, and is fixed
+// from then on: a different one is refused. Tables that a later version has
+// migrated are left alone; they are an error (ErrNewer) only if they leave this
+// version out.
 func Migrate(ctx context.Context, db *sql.DB, o Options) error {
+	h, err := known()
+	if err != nil {
+		return fmt.Errorf("sqlitestore: %w", err)
+	}
+	return h.migrate(ctx, db, o)
+}
+
+func (h history) migrate(ctx context.Context, db *sql.DB, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -60,7 +80,7 @@ func Migrate(ctx context.Context, db *sql.DB, o Options) error {
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("sqlitestore: migrate: %w", err)
 	}
-	if err := migrate(ctx, conn, o); err != nil {
+	if err := h.apply(ctx, conn, o); err != nil {
 		_, back := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return fmt.Errorf("sqlitestore: migrate: %w", errors.Join(err, back))
 	}
@@ -108,15 +128,16 @@ func Script(shards int) (string, error) {
 		return "", err
 	}
 	shards = cmp.Or(shards, DefaultShards)
-	all, err := migrations()
+	h, err := known()
 	if err != nil {
 		return "", err
 	}
 	script := sqlCreateMeta + ";\n"
-	for _, m := range all {
+	for _, m := range h {
 		script += m.script(shards)
 	}
-	return script + fmt.Sprintf("INSERT INTO postrider_meta (name, value) VALUES ('shards', %d), ('version', %d);\n", shards, len(all)), nil
+	return script + fmt.Sprintf("INSERT INTO postrider_meta (name, value) VALUES ('shards', %d), ('version', %d), ('compatible_from', %d);\n",
+		shards, len(h), h.compatibleFrom()), nil
 }
 
 const (
@@ -127,6 +148,7 @@ const (
 	sqlHasMeta = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'postrider_meta'`
 	sqlGetMeta = `SELECT
 	coalesce((SELECT value FROM postrider_meta WHERE name = 'version'), 0),
+	coalesce((SELECT value FROM postrider_meta WHERE name = 'compatible_from'), (SELECT value FROM postrider_meta WHERE name = 'version'), 0),
 	coalesce((SELECT value FROM postrider_meta WHERE name = 'shards'), 0)`
 	sqlSetMeta = `INSERT INTO postrider_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`
 )
@@ -138,105 +160,79 @@ type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+// sqlEndLeases ends every lease under a version that cannot go on: its relay is
+// fenced. Nobody takes a lease before the time that its relay counts on is over.
+const sqlEndLeases = `UPDATE postrider_cursor SET token = token + 1; DELETE FROM postrider_member`
+
 func version(ctx context.Context, q querier) (Version, error) {
-	all, err := migrations()
+	h, err := known()
 	if err != nil {
 		return Version{}, err
 	}
-	v := Version{Known: len(all)}
+	return h.version(ctx, q)
+}
+
+func (h history) version(ctx context.Context, q querier) (Version, error) {
+	v := Version{Known: len(h)}
 	var has int
 	if err := q.QueryRowContext(ctx, sqlHasMeta).Scan(&has); err != nil {
 		return Version{}, err
 	}
 	if has > 0 {
-		if err := q.QueryRowContext(ctx, sqlGetMeta).Scan(&v.Have, &v.Shards); err != nil {
+		if err := q.QueryRowContext(ctx, sqlGetMeta).Scan(&v.Have, &v.CompatibleFrom, &v.Shards); err != nil {
 			return Version{}, err
 		}
 	}
-	for _, m := range all[min(v.Have, v.Known):] {
+	for _, m := range h[min(v.Have, v.Known):] {
 		v.Pending = append(v.Pending, m.name)
 	}
 	return v, nil
 }
 
-func migrate(ctx context.Context, q querier, o Options) error {
+// checkUsable asks whether this program may use the tables as they are now.
+func checkUsable(ctx context.Context, q querier) error {
 	v, err := version(ctx, q)
 	if err != nil {
 		return err
 	}
-	if v.Have > v.Known {
-		return fmt.Errorf("%w: they have version %d, it knows %d", ErrNewer, v.Have, v.Known)
+	return v.Usable()
+}
+
+func (h history) apply(ctx context.Context, q querier, o Options) error {
+	v, err := h.version(ctx, q)
+	if err != nil {
+		return err
+	}
+	if err := v.Usable(); errors.Is(err, ErrNewer) {
+		return err
 	}
 	if v.Have > 0 && o.Shards != 0 && o.Shards != v.Shards {
 		return fmt.Errorf("the store has %d shards, which is fixed: %d cannot be had", v.Shards, o.Shards)
+	}
+	if len(v.Pending) == 0 {
+		return nil
 	}
 	if v.Have == 0 {
 		v.Shards = cmp.Or(o.Shards, DefaultShards)
 		if _, err := q.ExecContext(ctx, sqlCreateMeta); err != nil {
 			return err
 		}
-		if _, err := q.ExecContext(ctx, sqlSetMeta, "shards", v.Shards); err != nil {
-			return err
-		}
 	}
-	all, err := migrations()
-	if err != nil {
-		return err
-	}
-	for _, m := range all[v.Have:] {
+	for _, m := range h[v.Have:] {
 		if _, err := q.ExecContext(ctx, m.script(v.Shards)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if _, err := q.ExecContext(ctx, sqlSetMeta, "version", m.number); err != nil {
+	}
+	from := h.compatibleFrom()
+	if v.Have > 0 && from > v.Have {
+		if _, err := q.ExecContext(ctx, sqlEndLeases); err != nil {
+			return err
+		}
+	}
+	for name, value := range map[string]int{"version": len(h), "shards": v.Shards, "compatible_from": from} {
+		if _, err := q.ExecContext(ctx, sqlSetMeta, name, value); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// migration is one step, from NNNN_name.sql and, once for each shard,
-// NNNN_name.shard.sql.
-type migration struct {
-	number         int
-	name           string
-	once, perShard string
-}
-
-func (m migration) script(shards int) string {
-	script := "-- " + m.name + "\n" + m.once
-	if m.perShard != "" {
-		for shard := range shards {
-			script += strings.ReplaceAll(m.perShard, "{shard}", strconv.Itoa(shard))
-		}
-	}
-	return script
-}
-
-// migrations are all steps, in order, numbered from 1 without gaps.
-func migrations() ([]migration, error) {
-	entries, err := fs.ReadDir(migrationFiles, "migrations")
-	if err != nil {
-		return nil, fmt.Errorf("read the embedded migrations: %w", err)
-	}
-	var all []migration
-	for _, e := range entries { // sorted by name
-		name := e.Name()
-		if strings.HasSuffix(name, ".shard.sql") {
-			continue
-		}
-		once, err := migrationFiles.ReadFile("migrations/" + name)
-		if err != nil {
-			return nil, fmt.Errorf("read migration %s: %w", name, err)
-		}
-		perShard, err := migrationFiles.ReadFile("migrations/" + strings.TrimSuffix(name, ".sql") + ".shard.sql")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("read migration %s: %w", name, err)
-		}
-		number, err := strconv.Atoi(name[:strings.IndexByte(name+"_", '_')])
-		if err != nil || number != len(all)+1 {
-			return nil, fmt.Errorf("migration %s is out of order: number %04d is due", name, len(all)+1)
-		}
-		all = append(all, migration{number: number, name: strings.TrimSuffix(name, ".sql"), once: string(once), perShard: string(perShard)})
-	}
-	return all, nil
 }

@@ -113,7 +113,7 @@ func TestMigrateRefuses(t *testing.T) {
 	if err := sqlitestore.Migrate(ctx, db, sqlitestore.Options{Shards: 3}); err == nil || !strings.Contains(err.Error(), "2 shards") {
 		t.Errorf("another number of shards: %v", err)
 	}
-	if _, err := db.Exec("UPDATE postrider_meta SET value = 1000 WHERE name = 'version'"); err != nil {
+	if _, err := db.Exec("UPDATE postrider_meta SET value = 1000 WHERE name IN ('version', 'compatible_from')"); err != nil {
 		t.Fatal(err)
 	}
 	if err := sqlitestore.Migrate(ctx, db, sqlitestore.Options{}); !errors.Is(err, sqlitestore.ErrNewer) || !strings.Contains(err.Error(), "1000") {

@@ -1,3 +1,5 @@
+-- postrider:compatible_from 1
+
 -- Times are microseconds since 1970 by this database's clock. The defaults are
 -- computed by whichever SQLite inserts, so they use what every one has:
 -- unixepoch('subsec') is NULL before 3.42.

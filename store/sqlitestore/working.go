@@ -1,0 +1,34 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+)
+
+// Members returns the relays that showed a sign of life lately. It works with
+// tables that lack migrations, too.
+func Members(ctx context.Context, db *sql.DB) (members []admin.RelayStatus, err error) {
+	err = eachRow(ctx, db, sqlMembers, nil, func(scan func(...any) error) error {
+		var m admin.RelayStatus
+		var routes string
+		var joined, expires int64
+		if err := scan(&m.Owner, &routes, &joined, &expires); err != nil {
+			return err
+		}
+		if json.Unmarshal([]byte(routes), &m.Routes) != nil {
+			m.Routes = nil // somebody has changed them by hand
+		}
+		m.JoinedAt, m.Expires = time.UnixMicro(joined).UTC(), time.UnixMicro(expires).UTC()
+		members = append(members, m)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sqlitestore: read which relays are at work: %w", err)
+	}
+	return members, nil
+}
