@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/store/pgstore"
+	"github.com/postrider/postrider/store/sqlitestore"
 )
 
 type migrateCommand struct {
@@ -20,7 +21,8 @@ type migrateCommand struct {
 
 type migrateUp struct {
 	commonFlags
-	Shards *int `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
+	Shards  *int          `placeholder:"N" help:"Parts of the log that relays share; fixed for ever by the first run (4)."`
+	Timeout time.Duration `placeholder:"DURATION" default:"5m" help:"How long to go on trying while transactions of others hold locks on the tables (5m)."`
 
 	DirectDatabase     *string `placeholder:"URL" help:"The same PostgreSQL database without the pooler that --db goes through: the tables are changed over this connection."`
 	DirectDatabaseFile *string `placeholder:"FILE" help:"File that holds that URL."`
@@ -34,13 +36,18 @@ func (m *migrateUp) settings() map[string]string {
 }
 
 func (*migrateUp) Help() string {
-	return `Examples:
+	return `Run it before the programs of a new version start. Those of the version before go on meanwhile: it waits for its locks half a second at a time, so that nobody waits long behind it, and says for whom. Everything is done in one transaction, or nothing.
+
+Examples:
 
   postrider migrate up --db postgres://owner@db.example/shop
   postrider migrate up --db sqlite:shop.db --shards 2`
 }
 
-type migrateStatus struct{ commonFlags }
+type migrateStatus struct {
+	commonFlags
+	JSON bool `help:"Print JSON, for programs."`
+}
 
 type migratePrint struct {
 	commonFlags
@@ -72,7 +79,16 @@ func (m *migrateUp) Run(p *process, ctx context.Context) error {
 	if shards != 0 && before.Shards != 0 && shards != before.Shards {
 		return usage(fmt.Errorf("--shards %d: the log has %d shards, fixed when it was created", shards, before.Shards), "leave --shards out")
 	}
-	applied, err := db.Migrate(ctx, shards)
+	if m.Timeout < 0 {
+		return usage(fmt.Errorf("--timeout %s is negative", m.Timeout), "")
+	}
+	logger := newLogger(p.Stderr, c.Log)
+	applied, err := db.Migrate(ctx, migrating{shards: shards, timeout: max(m.Timeout, time.Millisecond), waiting: func(w pgstore.Wait) {
+		logger.Warn("waiting for locks on the tables", "held_by", w.HeldBy(), "next_attempt_in", w.Pause.Round(time.Millisecond), "giving_up_in", w.Left.Round(time.Millisecond))
+	}})
+	if errors.Is(err, pgstore.ErrLocked) {
+		return &failure{code: exitFinding, err: err, next: "end those transactions, or run it again at another time or with a longer --timeout"}
+	}
 	if err != nil {
 		return tablesError(c, err)
 	}
@@ -81,44 +97,13 @@ func (m *migrateUp) Run(p *process, ctx context.Context) error {
 			return err
 		}
 	}
-	if len(applied) == 0 {
+	switch {
+	case before.Version > before.Known:
+		return printLines(p.Stdout, "nothing to do: the tables are a later version's, and this one can use them")
+	case len(applied) == 0:
 		return printLines(p.Stdout, "nothing to do: the tables are up to date")
 	}
 	return nil
-}
-
-func (m *migrateStatus) Run(p *process, ctx context.Context) error {
-	c, db, err := openForMigration(p, ctx, &m.commonFlags, nil, false)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	s, err := db.Status(ctx)
-	if err != nil {
-		return tablesError(c, err)
-	}
-	if err := printStatus(p.Stdout, c, s); err != nil {
-		return err
-	}
-	if len(s.Missing) > 0 {
-		return &alreadySaid{errors.New("migrations are missing")}
-	}
-	return nil
-}
-
-func printStatus(w io.Writer, c *config.Config, s status) error {
-	lines := []string{"database  " + c.Database.String()}
-	if c.Database.Kind == config.Postgres {
-		lines = append(lines, "schema    "+c.Schema)
-	}
-	if s.Shards > 0 {
-		lines = append(lines, "shards    "+strconv.Itoa(s.Shards))
-	}
-	lines = append(lines, "version   "+strconv.Itoa(s.Version))
-	if len(s.Missing) == 0 {
-		return printLines(w, append(lines, "missing   nothing")...)
-	}
-	return printLines(w, append(lines, "missing   "+strings.Join(s.Missing, ", "), "run       "+migrateUpCommand(c))...)
 }
 
 func (m *migratePrint) Run(p *process, ctx context.Context) error {
@@ -189,7 +174,7 @@ func tablesError(c *config.Config, err error) error {
 	switch {
 	case errors.Is(err, pgstore.ErrNoSchema):
 		return usage(err, migrateUpCommand(c))
-	case errors.Is(err, pgstore.ErrNewerSchema):
+	case errors.Is(err, pgstore.ErrNewerSchema), errors.Is(err, sqlitestore.ErrNewer):
 		return usage(err, "")
 	}
 	return err

@@ -88,7 +88,7 @@ func cannotConnect(c *config.Config, err error) error {
 }
 
 // Migrate goes by the direct connection where there is one.
-func (p *postgres) Migrate(ctx context.Context, shards int) ([]string, error) {
+func (p *postgres) Migrate(ctx context.Context, o migrating) ([]string, error) {
 	pool := p.pool
 	if p.config.DirectDatabase.Kind != "" {
 		direct, err := p.direct(ctx)
@@ -98,7 +98,7 @@ func (p *postgres) Migrate(ctx context.Context, shards int) ([]string, error) {
 		defer direct.Close()
 		pool = direct.pool
 	}
-	applied, err := pgstore.Migrate(ctx, pool, pgstore.Options{Schema: p.schema, Shards: shards})
+	applied, err := pgstore.Migrate(ctx, pool, pgstore.Options{Schema: p.schema, Shards: o.shards, Timeout: o.timeout, Waiting: o.waiting})
 	return applied, p.session.explain(err)
 }
 
@@ -144,7 +144,12 @@ func sameDatabase(ctx context.Context, a, b *pgxpool.Pool) (same bool, err error
 
 func (p *postgres) Status(ctx context.Context) (status, error) {
 	s, err := pgstore.ReadStatus(ctx, p.pool, p.schema)
-	return status{Shards: s.Shards, Version: s.Version, Missing: s.Pending}, p.session.explain(err)
+	return status{Shards: s.Shards, Version: s.Version, Known: s.Known, CompatibleFrom: s.CompatibleFrom, Missing: s.Pending}, p.session.explain(err)
+}
+
+func (p *postgres) Relays(ctx context.Context) ([]admin.RelayStatus, error) {
+	relays, err := pgstore.Members(ctx, p.pool, p.schema)
+	return relays, p.session.explain(err)
 }
 
 // report tells of a pooler that stands between, and what follows from it.

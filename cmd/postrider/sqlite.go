@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/config"
@@ -86,13 +87,23 @@ func (s *sqlite) Status(ctx context.Context) (status, error) {
 	if err != nil {
 		return status{}, err
 	}
-	if v.Have > v.Known {
-		return status{}, usage(fmt.Errorf("the outbox tables were migrated by a later version: they have version %d, this one knows %d", v.Have, v.Known), "use that version of postrider")
+	st := status{Shards: v.Shards, Version: v.Have, Known: v.Known, CompatibleFrom: v.CompatibleFrom, Missing: v.Pending}
+	if err := v.Usable(); errors.Is(err, sqlitestore.ErrNewer) {
+		return st, err
 	}
-	return status{Shards: v.Shards, Version: v.Have, Missing: v.Pending}, nil
+	return st, nil
 }
 
-func (s *sqlite) Migrate(ctx context.Context, shards int) ([]string, error) {
+func (s *sqlite) Relays(ctx context.Context) ([]admin.RelayStatus, error) {
+	if s.look == nil {
+		return nil, sqlitestore.ErrNoTables
+	}
+	return sqlitestore.Members(ctx, s.look)
+}
+
+// Migrate asks for the lock again until the time-out: whoever has it stops
+// others that write too, but nobody waits behind who waits.
+func (s *sqlite) Migrate(ctx context.Context, o migrating) ([]string, error) {
 	before, err := s.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -101,7 +112,13 @@ func (s *sqlite) Migrate(ctx context.Context, shards int) ([]string, error) {
 	if err != nil {
 		return nil, cannotOpen(s.c, err)
 	}
-	if err := sqlitestore.Migrate(ctx, db, sqlitestore.Options{Shards: shards}); err != nil {
+	for end := time.Now().Add(o.timeout); ; {
+		err = sqlitestore.Migrate(ctx, db, sqlitestore.Options{Shards: o.shards})
+		if !sqlitestore.IsBusy(err) || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return before.Missing, db.Close()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
@@ -26,9 +27,12 @@ import (
 // answers.
 type database interface {
 	// Migrate creates or updates the tables and returns what it applied.
-	Migrate(ctx context.Context, shards int) (applied []string, err error)
-	// Status of the tables; also with tables that are missing.
+	Migrate(ctx context.Context, o migrating) (applied []string, err error)
+	// Status of the tables; also with tables that are missing, and, with an error,
+	// where they are not for this version any more.
 	Status(ctx context.Context) (status, error)
+	// Relays that are at work; also with tables that lack migrations.
+	Relays(ctx context.Context) ([]admin.RelayStatus, error)
 	// Store is what the relay reads.
 	Store(ctx context.Context) (relay.Store, error)
 	// Admin is what operators do; write: to change something, not only to look.
@@ -40,9 +44,18 @@ type database interface {
 
 // status of the tables.
 type status struct {
-	Shards  int      // 0: not known
-	Version int      // of the tables; 0: there are none
-	Missing []string // migrations
+	Shards         int      // 0: not known
+	Version        int      // of the tables; 0: there are none
+	Known          int      // to this program
+	CompatibleFrom int      // what a program must know to use the tables
+	Missing        []string // migrations
+}
+
+// migrating says how.
+type migrating struct {
+	shards  int           // 0: what there is, or the default
+	timeout time.Duration // for getting the locks
+	waiting func(pgstore.Wait)
 }
 
 // opening says what a database is opened for.

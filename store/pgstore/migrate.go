@@ -121,7 +121,7 @@ func (h history) migrate(ctx context.Context, db DB, opts Options) ([]string, er
 			return nil, fmt.Errorf("migrate schema %s: %w", opts.Schema.Name(), err)
 		}
 		if wait.Left < wait.Pause {
-			return nil, fmt.Errorf("migrate schema %s: nothing was changed in %s: %w: %s", opts.Schema.Name(), timeout, ErrLocked, wait.describe())
+			return nil, fmt.Errorf("migrate schema %s: nothing was changed in %s: %w: %s", opts.Schema.Name(), timeout, ErrLocked, wait.HeldBy())
 		}
 		if opts.Waiting != nil {
 			opts.Waiting(wait)

@@ -65,7 +65,8 @@ func scanHolder(row pgx.CollectableRow) (h Holder, err error) {
 	return h, err
 }
 
-func (w Wait) describe() string {
+// HeldBy says who holds the locks, in one line.
+func (w Wait) HeldBy() string {
 	if len(w.Holders) == 0 {
 		return "short transactions, one after the other"
 	}
@@ -91,9 +92,4 @@ func (h Holder) String() string {
 		fmt.Fprintf(&b, ", its transaction is open since %s", h.Since.UTC().Format(time.RFC3339))
 	}
 	return b.String()
-}
-
-// String says what is waited for, and for how long.
-func (w Wait) String() string {
-	return fmt.Sprintf("waiting for %s; next attempt in %s, giving up in %s", w.describe(), w.Pause.Round(100*time.Millisecond), w.Left.Round(time.Second))
 }

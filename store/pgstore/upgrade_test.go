@@ -331,7 +331,7 @@ func TestUpgradeWaitsForALongTransaction(t *testing.T) {
 		if len(w.Holders) == 0 || w.Holders[0].Application != "night report" || w.Holders[0].Since.IsZero() || w.Left <= 0 {
 			t.Errorf("waiting: %+v", w)
 		}
-		if text := w.String(); !strings.Contains(text, pid) || !strings.Contains(text, `"night report"`) || !strings.Contains(text, "since 20") {
+		if text := w.HeldBy(); !strings.Contains(text, pid) || !strings.Contains(text, `"night report"`) || !strings.Contains(text, "since 20") {
 			t.Errorf("waiting: %s", text)
 		}
 		tr.more("producers go on between two attempts")

@@ -100,7 +100,7 @@ const connectPatience = 10 * time.Second
 func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	for end := time.Now().Add(connectPatience); ; {
 		conn, err := db.Conn(ctx)
-		if busy, ok := errors.AsType[*sqlite.Error](err); !ok || busy.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(end) {
+		if !IsBusy(err) || time.Now().After(end) {
 			return conn, err
 		}
 		select {
@@ -109,6 +109,13 @@ func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 		case <-time.After(time.Duration(1+rand.IntN(10)) * time.Millisecond):
 		}
 	}
+}
+
+// IsBusy reports whether an error says that others had the database locked until
+// the busy time-out.
+func IsBusy(err error) bool {
+	busy, ok := errors.AsType[*sqlite.Error](err)
+	return ok && busy.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
 // Status reports how the tables of db stand, newer ones too. It changes nothing.

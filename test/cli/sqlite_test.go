@@ -80,7 +80,7 @@ func TestUnusableSQLiteFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), "UPDATE postrider_meta SET value = 999 WHERE name = 'version'"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "UPDATE postrider_meta SET value = 999 WHERE name IN ('version', 'compatible_from')"); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"relay", "--to", "sqs://x", "--http", "off"}, {"migrate", "up"}, {"migrate", "status"}} {
