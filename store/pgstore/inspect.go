@@ -16,7 +16,7 @@ import (
 // as the server prints them, which depends on the search path alike on both sides.
 const inspectSQL = `SELECT s.seqincrement, s.seqcache, s.seqcycle, s.seqmax, seq.last_value,
 		replace(regexp_replace(pg_get_expr(dn.adbin, dn.adrelid), '\s+', ' ', 'g'), 'pg_catalog.', ''),
-		'nextval( CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN ' || quote_literal(s.seqrelid::regclass::text) || '::regclass ELSE NULL::regclass END)',
+		'nextval( CASE WHEN (pg_current_xact_id() IS NOT NULL) THEN ' || '''' || replace(s.seqrelid::regclass::text, '''', '''''') || '''::regclass ELSE NULL::regclass END)',
 		replace(pg_get_expr(dx.adbin, dx.adrelid), 'pg_catalog.', ''),
 		(SELECT min(seq) FROM {log} WHERE seq <= 0), (SELECT max(seq) FROM {log})
 	FROM {seq} AS seq
