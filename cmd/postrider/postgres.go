@@ -115,7 +115,7 @@ func (p *postgres) direct(ctx context.Context) (*postgres, error) {
 	case err != nil:
 		err = fmt.Errorf("compare direct_database with database: %w", p.session.explain(err))
 	case !same:
-		err = usage(fmt.Errorf("direct_database %s is another database than %s", c.Database, p.config.Database), "name the same database, without the pooler")
+		err = usage(fmt.Errorf("direct_database %s is not the database that --db names", c.Database), "name the same database, without the pooler")
 	case direct.session.pooled:
 		err = usage(fmt.Errorf("direct_database %s goes through a pooler, too", c.Database), "name the server itself, or leave it out")
 	}

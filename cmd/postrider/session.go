@@ -27,12 +27,13 @@ var carried = map[string]string{
 
 // direct are those that only a session of our own can have. With row_security off
 // a policy that would hide rows is an error: numbers that the relay cannot see
-// would be given up as rolled back.
+// would be given up as rolled back. No statement of ours is worth compiling.
 var direct = map[string]string{
 	"search_path":                   "pg_catalog, pg_temp",
 	"bytea_output":                  "hex",
 	"default_transaction_isolation": "read committed",
 	"row_security":                  "off",
+	"jit":                           "off",
 }
 
 // set has the session begin with the settings, instead of what it has of the

@@ -196,7 +196,7 @@ func TestSettingsThatAPoolerRefuses(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", parameter, code, stderr)
 		}
 	}
-	ignoring := newBouncer(t, url, "ignore_startup_parameters=search_path,statement_timeout,bytea_output,row_security,default_transaction_isolation")
+	ignoring := newBouncer(t, url, "ignore_startup_parameters=search_path,statement_timeout,bytea_output,row_security,default_transaction_isolation,jit")
 	p := newPost(t, ignoring.url("statement_timeout=9s"), owner, "postrider")
 	r := p.relay()
 	r.Said("a pooler stands before the database") // though nothing was refused

@@ -27,6 +27,7 @@ type post struct {
 	schema string
 	rig    *awsrig.Rig
 	queue  string
+	lease  string // of relays
 	env    []string
 	sent   int            // messages that were enqueued for the queue
 	got    map[string]int // how often each body came
@@ -36,7 +37,7 @@ type post struct {
 func newPost(t testing.TB, db string, owner *pgxpool.Pool, schema string) *post {
 	t.Helper()
 	rig := awsrig.New(t)
-	p := &post{t: t, db: db, owner: owner, schema: schema, rig: rig, queue: rig.Queue("", nil), got: map[string]int{}}
+	p := &post{t: t, db: db, owner: owner, schema: schema, rig: rig, queue: rig.Queue("", nil), lease: "3s", got: map[string]int{}}
 	p.env = programs.Environment(t, "AWS_ENDPOINT_URL="+rig.Proxy.URL, "AWS_REGION="+awsemulator.Region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	p.run("migrate", "up", "--shards", "2")
 	return p
@@ -67,7 +68,7 @@ func (p *post) try(args ...string) (code int, stdout, stderr string) {
 // relay starts one whose messages go to the queue that is named as their topic.
 func (p *post) relay() *programs.Process {
 	p.t.Helper()
-	r := programs.Start(p.t, p.env, programs.Postrider, "relay", "--db", p.db, "--schema", p.schema, "--to", "sqs://{topic}", "--http", "off", "--lease", "3s")
+	r := programs.Start(p.t, p.env, programs.Postrider, "relay", "--db", p.db, "--schema", p.schema, "--to", "sqs://{topic}", "--http", "off", "--lease", p.lease)
 	r.Said("postrider relay starts")
 	return r
 }
