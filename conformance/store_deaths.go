@@ -39,6 +39,17 @@ func deathTests[Tx any]() []storeTest[Tx] {
 			r.close(lease)
 			deaths(r, r.acquire(), 0)
 		}},
+		{name: "but for those of who asks and is alive", run: func(r *storeRig[Tx]) {
+			alive := func(c *relay.Claim) { c.Alive = true }
+			r.acquire()
+			deaths(r, r.acquire(alive), 0)
+			deaths(r, r.acquire(), 1)
+			deaths(r, r.acquire(alive), 1)
+			r.close(r.acquire())
+			deaths(r, r.acquire(func(c *relay.Claim) { c.Owner, c.TTL = "another", time.Millisecond }), 0)
+			time.Sleep(5 * time.Millisecond)
+			deaths(r, r.acquire(alive), 1)
+		}},
 		{name: "until one has survived", run: func(r *storeRig[Tx]) {
 			r.acquire()
 			lease := r.acquire()

@@ -32,6 +32,9 @@ type Claim struct {
 	// lease without it opens the keys that earlier ones kept closed so; one with
 	// it leaves those alone that were open.
 	Hold bool
+	// Alive: this process has asked for the shard before. So a lease of the same
+	// Owner that was not given up ended without a death, and does not count as one.
+	Alive bool
 }
 
 // Validate reports everything that is wrong with the claim on a store with that

@@ -28,7 +28,8 @@ const (
 // ends the process at every try does so for ever.
 type DeathCounter interface {
 	// Deaths is how many leases in a row, up to this one, ended otherwise than by
-	// Close, and had not Survived.
+	// Close, and had not Survived; but for those of a process that has come back
+	// for them (Claim.Alive).
 	Deaths() int
 	// Survived says that the relay has outlived what it may have died of, for as
 	// long as a lease lasts: with the next Settle the counting begins anew. Not to

@@ -219,10 +219,12 @@ func (r *route) runShard(ctx context.Context, shard int) (unsettled int) {
 				r.log.Warn("lease not to be had", "shard", shard, "error", describe(err))
 			}
 			r.portion.failed(shard)
-			continue // the gate makes the next one wait
+			claim.Alive = true // the store may have given it without an answer
+			continue           // the gate makes the next one wait
 		}
 		r.log.Debug("lease taken", "shard", shard)
 		held, done := r.portion.hold(ctx, shard)
+		claim.Alive = true
 		s := r.newSession(held, shard, lease, acknowledged)
 		err = s.run()
 		done()

@@ -82,7 +82,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, relay.ErrHeld
 	}
 	c.token++
-	if c.owner != "" { // it was not given up
+	if c.owner != "" && !(claim.Alive && c.owner == claim.Owner) { // it was not given up
 		c.deaths++
 	}
 	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)

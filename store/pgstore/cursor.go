@@ -22,7 +22,8 @@ const (
 		VALUES ($1, $2, 0, $3, $4, clock_timestamp() + $5 * interval '1 microsecond', $6, 0, 0)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token, owner = excluded.owner, lease_until = excluded.lease_until,
 			topics = excluded.topics, topics_from = CASE WHEN c.topics = excluded.topics THEN c.topics_from ELSE c.pos END,
-			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 ELSE c.deaths + 1 END, checked = least(c.checked, c.pos)
+			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 WHEN $7 AND c.owner = excluded.owner THEN c.deaths ELSE c.deaths + 1 END,
+			checked = least(c.checked, c.pos)
 		WHERE c.lease_until <= clock_timestamp() OR c.owner = excluded.owner
 		RETURNING ctid::text, pos, unsettled::text, xmax = 0, deaths, clock_timestamp()`
 
@@ -130,7 +131,7 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	var unsettled string
 	var created bool
-	err := tx.QueryRow(ctx, c.schema.sql(acquireSQL), c.claim.Route, c.claim.Shard, c.token, c.claim.Owner, c.claim.TTL.Microseconds(), c.claim.Topics).
+	err := tx.QueryRow(ctx, c.schema.sql(acquireSQL), c.claim.Route, c.claim.Shard, c.token, c.claim.Owner, c.claim.TTL.Microseconds(), c.claim.Topics, c.claim.Alive).
 		Scan(&c.ctid, &c.Pos, &unsettled, &created, &c.deaths, &c.taken)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return relay.ErrHeld

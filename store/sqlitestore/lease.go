@@ -57,7 +57,7 @@ const (
 	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]', ?4, ?3)`
 	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?1, expires = ` + sqlNow + ` + ?2,
 	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5,
-	deaths = CASE WHEN expires = 0 THEN 0 ELSE deaths + 1 END
+	deaths = CASE WHEN expires = 0 THEN 0 WHEN ?6 AND owner = ?1 THEN deaths ELSE deaths + 1 END
 	WHERE route = ?3 AND shard = ?4 RETURNING token, deaths, ` + sqlNow
 	// sqlGiveUp lets the next owner in and keeps the old token from settling.
 	sqlGiveUp = `UPDATE postrider_cursor SET token = token + 1, expires = 0 WHERE route = ? AND shard = ? AND token = ?`
@@ -155,7 +155,7 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	l.unsettled.Remove(math.MinInt64, 0)
 	l.unsettled.Remove(c.pos+1, math.MaxInt64)
 	l.pos, l.known, l.backlog = c.pos, c.pos, l.unsettled.Clone()
-	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics)).Scan(&l.token, &l.deaths, &l.taken)
+	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics), l.claim.Alive).Scan(&l.token, &l.deaths, &l.taken)
 	if err != nil {
 		return fmt.Errorf("take the cursor: %w", err)
 	}

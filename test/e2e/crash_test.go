@@ -1,13 +1,7 @@
 package e2e
 
 import (
-	"io"
-	"net"
-	"net/url"
-	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +9,7 @@ import (
 	"github.com/postrider/postrider/internal/pgserver"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/internal/testsize"
+	"github.com/postrider/postrider/test/internal/dbgate"
 	"github.com/postrider/postrider/test/internal/programs"
 )
 
@@ -29,8 +24,8 @@ func TestDatabaseCrash(t *testing.T) {
 	seed := testsize.Seed(t)
 	server := pgtest.Server(t)
 	s := newShop(t, seed, server.URL("postgres"))
-	gate := newGate(t, s.db)
-	relay := s.relay("--db", gate.url)
+	gate := dbgate.New(t, s.db)
+	relay := s.relay("--db", gate.URL)
 	s.consumer()
 	load := s.newLoad(testsize.Rand(seed, "load"))
 	load.tolerant = true // orders fail while the database is away
@@ -41,12 +36,12 @@ func TestDatabaseCrash(t *testing.T) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		down, connects := time.Now(), gate.connects.Load()
+		down, connects := time.Now(), gate.Connects()
 		<-time.After(time.Second)
-		first := gate.connects.Load() - connects
+		first := gate.Connects() - connects
 		placed()
 		<-time.After(time.Until(down.Add(away)))
-		later := gate.connects.Load() - connects - first
+		later := gate.Connects() - connects - first
 		t.Logf("the database was away: %d connects in the first second, %d later", first, later)
 		// What was under way notices, and gives its lease up. Then one asks at a
 		// time for a lease, and one for the other relays, with waits that grow from
@@ -164,73 +159,4 @@ func (s *shop) checkLater(than []string) {
 	if len(seen) != len(orders) {
 		s.t.Errorf("%d messages arrived for %d orders", len(seen), len(orders))
 	}
-}
-
-// gate is a way to PostgreSQL that counts who takes it.
-type gate struct {
-	url      string
-	connects atomic.Int64
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newGate(t testing.TB, database string) *gate {
-	t.Helper()
-	u, err := url.Parse(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = l.Addr().String()
-	g := &gate{url: u.String()}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			g.connects.Add(1)
-			serving.Go(func() { g.serve(conn, target) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		g.mu.Lock()
-		for _, conn := range g.conns {
-			_ = conn.Close()
-		}
-		g.mu.Unlock()
-		serving.Wait()
-	})
-	return g
-}
-
-func (g *gate) serve(conn net.Conn, target string) {
-	defer conn.Close()
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	g.mu.Lock()
-	g.conns = append(g.conns, conn, server)
-	g.mu.Unlock()
-	var directions sync.WaitGroup
-	for _, d := range [][2]net.Conn{{conn, server}, {server, conn}} {
-		directions.Go(func() {
-			_, _ = io.Copy(d[0], d[1]) // however it ends, both ends are told
-			_ = d[0].Close()
-			_ = d[1].Close()
-		})
-	}
-	directions.Wait()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.conns = slices.DeleteFunc(g.conns, func(c net.Conn) bool { return c == conn || c == server })
 }

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"bytes"
 	"errors"
 	"os/exec"
 	"strings"
@@ -127,6 +128,7 @@ type Output struct {
 
 	mu         sync.Mutex
 	head, tail []byte
+	lines      int64
 }
 
 const keepOutput = 16 << 10
@@ -136,6 +138,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	n := min(len(p), keepOutput-len(o.head))
 	o.head = append(o.head, p[:n]...)
+	o.lines += int64(bytes.Count(p, []byte("\n")))
 	o.tail = append(o.tail, p[n:]...)
 	if len(o.tail) > 2*keepOutput {
 		o.tail = append(o.tail[:0], o.tail[len(o.tail)-keepOutput:]...)
@@ -143,6 +146,13 @@ func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Unlock()
 	o.News.Tell()
 	return len(p), nil
+}
+
+// Lines is how many lines were said so far.
+func (o *Output) Lines() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lines
 }
 
 // String returns what is kept.
