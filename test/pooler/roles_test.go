@@ -46,31 +46,37 @@ var evil = func() []string {
 	return all
 }()
 
+var formats = []string{"TimeZone = 'Asia/Jakarta'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "bytea_output = 'escape'", "extra_float_digits = -15",
+	"standard_conforming_strings = off", "backslash_quote = on", "array_nulls = off", "xmlbinary = hex", "client_encoding = LATIN1", "lc_monetary = 'C'"}
+
+// oddSessions are ways in which a database has its sessions set.
+var oddSessions = map[string]struct {
+	set     []string
+	through bool   // a pooler
+	refused string // what the relay says, if it does not go on
+	says    string // what it says, if it does
+	lease   string
+}{
+	"names of others first":                  {set: []string{"search_path = evil, pg_catalog"}},
+	"names of others":                        {set: []string{"search_path = evil"}},
+	"no names":                               {set: []string{"search_path = ''"}},
+	"formats":                                {set: formats},
+	"formats through a pooler":               {set: formats, through: true},
+	"names of others first through a pooler": {set: []string{"search_path = evil, pg_catalog"}, through: true, refused: `search_path has schema "evil" before pg_catalog`},
+	"isolation":                              {set: []string{"default_transaction_isolation = serializable", "default_transaction_deferrable = on", "synchronous_commit = off", "TimeZone = 'America/New_York'"}},
+	"isolation through a pooler": {set: []string{"default_transaction_isolation = 'repeatable read'", "default_transaction_deferrable = on"}, through: true,
+		says: "ALTER ROLE … SET default_transaction_isolation = 'read committed'"},
+	// Compiling every statement takes so long that only what comes of it counts.
+	"plans through a pooler": {through: true, lease: "2m", set: []string{"jit = on", "jit_above_cost = 0", "plan_cache_mode = force_generic_plan", "enable_seqscan = off",
+		"enable_indexscan = off", "work_mem = 64", "force_parallel_mode = on", "parallel_setup_cost = 0", "parallel_tuple_cost = 0"}},
+}
+
 // However the sessions of a database are set, the tables are made, messages are
 // enqueued, published, retried and looked at as ever. Through a pooler, which
 // gives the program no session of its own, too, unless names would mean something
 // else.
 func TestSessionsThatAreSetOddly(t *testing.T) {
-	formats := []string{"TimeZone = 'Asia/Jakarta'", "DateStyle = 'SQL, DMY'", "IntervalStyle = 'sql_standard'", "bytea_output = 'escape'", "extra_float_digits = -15",
-		"standard_conforming_strings = off", "backslash_quote = on", "array_nulls = off", "xmlbinary = hex", "client_encoding = LATIN1", "lc_monetary = 'C'"}
-	for name, test := range map[string]struct {
-		set     []string
-		through bool   // a pooler
-		refused string // what the relay says, if it does
-		lease   string
-	}{
-		"names of others first":                  {set: []string{"search_path = evil, pg_catalog"}},
-		"names of others":                        {set: []string{"search_path = evil"}},
-		"no names":                               {set: []string{"search_path = ''"}},
-		"formats":                                {set: formats},
-		"formats through a pooler":               {set: formats, through: true},
-		"names of others first through a pooler": {set: []string{"search_path = evil, pg_catalog"}, through: true, refused: `search_path has schema "evil" before pg_catalog`},
-		"isolation":                              {set: []string{"default_transaction_isolation = serializable", "default_transaction_deferrable = on", "synchronous_commit = off", "TimeZone = 'America/New_York'"}},
-		"isolation through a pooler":             {set: []string{"default_transaction_isolation = 'repeatable read'", "default_transaction_deferrable = on"}, through: true},
-		// Compiling every statement takes so long that only what comes of it counts.
-		"plans through a pooler": {through: true, lease: "2m", set: []string{"jit = on", "jit_above_cost = 0", "plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_indexscan = off", "work_mem = 64",
-			"force_parallel_mode = on", "parallel_setup_cost = 0", "parallel_tuple_cost = 0"}},
-	} {
+	for name, test := range oddSessions {
 		t.Run(name, func(t *testing.T) {
 			url, owner := database(t)
 			execute(t, owner, evil...)
@@ -92,6 +98,9 @@ func TestSessionsThatAreSetOddly(t *testing.T) {
 				return
 			}
 			r := p.relay()
+			if test.says != "" {
+				r.Said(test.says)
+			}
 			app := connect(t, url+"&client_encoding=UTF8") // for the rest as the database has it
 			p.asAnApplication(app)
 			p.arrive()
