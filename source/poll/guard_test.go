@@ -98,7 +98,8 @@ func (o *office) mend(says string) {
 		}
 		p := problems[0]
 		found = found || strings.Contains(p.Text, says)
-		if _, err := o.pool.Exec(o.t.Context(), p.Mend, pgx.QueryExecModeSimpleProtocol); err != nil {
+		_, err := o.pool.Exec(o.t.Context(), p.Mend, pgx.QueryExecModeSimpleProtocol)
+		if err != nil && !strings.Contains(err.Error(), "deadlock detected") {
 			o.t.Fatalf("%s: %v", p.Mend, err)
 		}
 	}
@@ -142,8 +143,8 @@ var spoilings = []spoiled{
 	{"far forward", `SELECT setval('{s}.log_0_seq', last_value + 1000000000) FROM {s}.log_0_seq`, "", "", ""},
 	{"chosen, not far", chosen(`(SELECT last_value + 50 FROM {s}.log_0_seq)`), "", "", "duplicate key"},
 	{"chosen, farther", chosen(`(SELECT last_value + 2000000 FROM {s}.log_0_seq)`), "has not given out", "has not given out", ""},
-	{"the largest", chosen(largestNumber), "were not drawn", "were not drawn", ""},
-	{"the largest but one", chosen(`9223372036854775806`), "were not drawn", "were not drawn", ""},
+	{"the largest", chosen(largestNumber), "were not drawn", "", ""},
+	{"the largest but one", chosen(`9223372036854775806`), "were not drawn", "", ""},
 	{"zero", chosen(`0`), "not positive", "", ""},
 	{"negative", chosen(leastNumber), "not positive", "", ""},
 }
@@ -201,7 +202,11 @@ func spoilEach(t *testing.T, test func(*office, spoiled)) {
 
 func (o *office) spoil(s spoiled) {
 	o.t.Helper()
-	if _, err := o.pool.Exec(o.t.Context(), o.sql(s.sql), pgx.QueryExecModeSimpleProtocol); err != nil {
+	_, err := o.pool.Exec(o.t.Context(), o.sql(s.sql), pgx.QueryExecModeSimpleProtocol)
+	for err != nil && strings.Contains(err.Error(), "deadlock detected") { // with producers, which have locks in another order
+		_, err = o.pool.Exec(o.t.Context(), o.sql(s.sql), pgx.QueryExecModeSimpleProtocol)
+	}
+	if err != nil {
 		o.t.Fatal(err)
 	}
 	if strings.Contains(s.sql, "00aa") {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider/internal/numset"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgstore"
 )
 
 // readPage reads the next rows, and with them the missing numbers while those
@@ -23,7 +24,11 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	}
 	l.mu.Unlock()
 
-	got, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: lastNumber}, limit)
+	last := int64(lastNumber)
+	if pos < pgstore.FarNumber && l.tail < pgstore.FarNumber {
+		last = pgstore.FarNumber - 1 // whoever has a greater number has chosen it
+	}
+	got, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: last}, limit)
 	if err != nil {
 		return err
 	}

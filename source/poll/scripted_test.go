@@ -161,8 +161,9 @@ func slowFirstStatement(w *world) error {
 	w.exec(`CREATE FUNCTION slow_number() RETURNS bigint LANGUAGE plpgsql AS $$
 		DECLARE n bigint := ` + draw + `;
 		BEGIN PERFORM pg_sleep(1.5); RETURN n; END $$`)
-	w.exec(`ALTER TABLE postrider.log_0 ALTER seq SET DEFAULT slow_number()`)
 	lease := w.acquire()
+	w.look(lease) // it takes a while until it looks again whether somebody has changed the default
+	w.exec(`ALTER TABLE postrider.log_0 ALTER seq SET DEFAULT slow_number()`)
 	// Drawing a number that the server has to log gives its transaction an id;
 	// it logs 32 at a time, so the next ones do not.
 	w.exec(`SELECT nextval('postrider.log_0_seq')`)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/internal/pgtest"
@@ -256,8 +257,10 @@ func TestNumbersGivenOutAgain(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "numbers from 1 on were given out again") {
 			t.Fatalf("acquire: %v", err)
 		}
-		_, mend, _ := strings.Cut(err.Error(), "read them again with ")
-		w.exec(mend)
+		_, mend, _ := strings.Cut(err.Error(), "for the tables' owner: ")
+		if _, err := w.pool.Exec(t.Context(), mend, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := w.receive(w.acquire(), 7, 10*time.Second); err != nil {
 			t.Fatal(err)
 		}

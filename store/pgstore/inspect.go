@@ -77,8 +77,8 @@ func Inspect(ctx context.Context, db Querier, schema Schema, shard int) ([]admin
 	}
 	switch {
 	case highest == nil || *highest <= last:
-	case *highest >= farNumber && last < farNumber:
-		report(true, schema.renumber(shard, fmt.Sprintf("l.seq > %d", int64(farNumber))), "messages of %s have numbers that were not drawn, up to %d: they are not read", log, *highest)
+	case *highest >= FarNumber && last < FarNumber:
+		report(false, schema.renumber(shard, fmt.Sprintf("l.seq >= %d", int64(FarNumber))), "messages of %s have numbers that were not drawn, up to %d: they are not read", log, *highest)
 	default:
 		report(true, schema.setAtLeast(shard, *highest), "messages of %s have numbers that the sequence, at %d, has not given out, up to %d: enqueueing fails when it comes to them", log, last, *highest)
 	}
@@ -112,7 +112,7 @@ func (s Schema) WentBack(route string, shard int, tail, pos int64) error {
 
 func (s Schema) wentBack(route string, shard int, tail, pos int64) admin.LogProblem {
 	mend := s.setAtLeast(shard, pos)
-	if pos >= farNumber {
+	if pos >= FarNumber {
 		mend = fmt.Sprintf("UPDATE %s SET pos = %d, unsettled = '{}', token = gen_random_uuid() WHERE route = '%s' AND shard = %d", s.Table("cursor"), tail, quoteLiteral(route), shard)
 	}
 	return admin.LogProblem{Shard: shard, Route: route, Stops: true, Mend: mend,
@@ -127,7 +127,7 @@ func (s Schema) setAtLeast(shard int, n int64) string {
 // lower gives numbers that are too high back: every route reads again what has
 // one, and is still in the log.
 func (s Schema) lower(shard int) string {
-	far := fmt.Sprint(int64(farNumber))
+	far := fmt.Sprint(int64(FarNumber))
 	return s.locked(shard,
 		s.logSQL(fmt.Sprintf(`SELECT setval(%s, greatest((SELECT max(seq) FROM {log} WHERE seq < %[2]s), (SELECT max(seq) FROM {s}.parked WHERE shard = %[3]d AND seq < %[2]s), 1))`, s.sequenceLiteral(shard), far, shard), shard),
 		s.logSQL(fmt.Sprintf(`UPDATE {s}.cursor SET pos = least(pos, last_value), started = least(started, last_value), topics_from = least(topics_from, last_value), unsettled = '{}', token = gen_random_uuid() FROM {seq} WHERE shard = %d`, shard), shard),

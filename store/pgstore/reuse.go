@@ -40,9 +40,9 @@ const (
 		RETURNING ctid::text`
 )
 
-// farNumber is where numbers begin that no sequence gets to by counting, at a
+// FarNumber is where numbers begin that no sequence gets to by counting, at a
 // million a second for a hundred thousand years. Who has one has set it by hand.
-const farNumber = math.MaxInt64 / 2
+const FarNumber = math.MaxInt64 / 2
 
 // noteRestored is for a cursor that may have come with a dump of another
 // cluster.
@@ -95,7 +95,7 @@ func (s Schema) locked(shard int, statements ...string) string {
 // that they are read as new messages.
 func (s Schema) renumber(shard int, rows string) string {
 	return s.locked(shard,
-		s.logSQL(fmt.Sprintf(`SELECT setval(%s, greatest(last_value, (SELECT max(pos) FROM {s}.cursor WHERE shard = %d AND pos < %d))) FROM {seq}`, s.sequenceLiteral(shard), shard, int64(farNumber)), shard),
+		s.logSQL(fmt.Sprintf(`SELECT setval(%s, greatest(last_value, (SELECT max(pos) FROM {s}.cursor WHERE shard = %d AND pos < %d))) FROM {seq}`, s.sequenceLiteral(shard), shard, int64(FarNumber)), shard),
 		s.logSQL(fmt.Sprintf(`UPDATE {log} AS t SET seq = n.seq, xid = DEFAULT FROM (SELECT l.seq AS old, nextval(%s) AS seq FROM (SELECT * FROM {log} ORDER BY seq) AS l WHERE %s) AS n WHERE t.seq = n.old`, s.sequenceLiteral(shard), rows), shard))
 }
 
