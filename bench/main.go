@@ -160,6 +160,7 @@ var sections = []section{
 	{"producers", (*bench).producersSection},
 	{"latency", (*bench).latencySection},
 	{"idle", (*bench).idleSection},
+	{"retention", (*bench).retentionSection},
 }
 
 func sectionNames() string {
