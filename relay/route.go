@@ -70,7 +70,10 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 		page:   min(messages/(2*shards), largestPage),
 		pile:   max(min(messages/(2*shards), 2000), 1),
 		budget: newBudget(messages, limits.InFlightBytes/int64(routes), shards),
-		stats:  RouteStats{Name: config.Name}, failing: make(map[int]ShardFailure),
+		stats: RouteStats{Name: config.Name, Limits: Limits{
+			InFlightMessages: messages, InFlightBytes: limits.InFlightBytes / int64(routes), ParkedPending: max(limits.ParkedPending/routes, 1),
+		}},
+		failing: make(map[int]ShardFailure),
 		portion: newPortion(shards),
 	}
 	r.work.L = &r.mu
@@ -80,7 +83,7 @@ func newRoute(relay *Relay, config Route, shards int) *route {
 		r.resolver = resolver
 		r.budget.stalled = r.relieve
 	}
-	r.parking.most = max(limits.ParkedPending/routes, 1)
+	r.parking.most = r.stats.Limits.ParkedPending
 	if config.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(config.Rate), max(1, int(config.Rate/10)))
 	}
@@ -295,5 +298,13 @@ func (r *route) left(b *batch) {
 // waitForRate waits until the route's rate allows n more messages; false if
 // the session ended before.
 func (r *route) waitForRate(ctx context.Context, n int) bool {
-	return r.limiter == nil || r.limiter.WaitN(ctx, n) == nil
+	if r.limiter == nil {
+		return true
+	}
+	begun := time.Now()
+	err := r.limiter.WaitN(ctx, n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.RateWait += time.Since(begun)
+	return err == nil
 }

@@ -42,6 +42,10 @@ type RouteStats struct {
 
 	InFlight      int // received and not settled yet
 	InFlightBytes int64
+	// Limits are the route's part of Config.Limits.
+	Limits Limits
+	// RateWait is how long publishing has waited for Route.Rate in all.
+	RateWait time.Duration
 	// OldestInFlight is when the message was received that has been without
 	// an outcome for longest; zero if there is none.
 	OldestInFlight time.Time

@@ -24,6 +24,9 @@ import (
 //	postrider_leases_lost_total                  leases that ended with an error
 //	postrider_duplicates_possible_total          messages that may be published twice
 //	postrider_in_flight_messages, _bytes         received and not settled
+//	postrider_in_flight_limit_messages, _bytes   the most of them: the route's part of the limit
+//	postrider_parked_pending_limit_messages      the most messages that are set aside for destinations that are away
+//	postrider_rate_wait_seconds_total            how long publishing has waited for the route's rate
 //	postrider_in_flight_oldest_age_seconds       how long the oldest has been without an outcome
 //	postrider_shards_held                        shards whose lease this relay has
 //	postrider_shards_quota                       shards that are this relay's part
@@ -41,6 +44,8 @@ import (
 //	postrider_alarm                              1 if an operator has to act
 //	postrider_last_error_timestamp_seconds       when the last error was; absent without one
 //	postrider_store_failures_total               (no label) times the store could not be asked for a lease
+//	postrider_cleaned_messages_total             (label from: log or parked) old messages that this relay has deleted
+//	postrider_clean_failures_total               (no label) times that they could not be deleted
 //	postrider_relays                             (no label) relays at work on the store, as last seen; absent if unknown
 func NewCollector(stats func() relay.Stats) prometheus.Collector { return &collector{stats} }
 
@@ -59,6 +64,12 @@ var (
 	duplicates    = describe("duplicates_possible_total", "Messages that may have been published without a record of it.", "route")
 	inFlight      = describe("in_flight_messages", "Messages received and not settled yet.", "route")
 	inFlightBytes = describe("in_flight_bytes", "Bytes of the messages received and not settled yet.", "route")
+	limitMessages = describe("in_flight_limit_messages", "The most messages that the route has in flight.", "route")
+	limitBytes    = describe("in_flight_limit_bytes", "The most bytes that the route has in flight.", "route")
+	limitPending  = describe("parked_pending_limit_messages", "The most messages of the route that are set aside for destinations that are away.", "route")
+	rateWait      = describe("rate_wait_seconds_total", "How long publishing has waited for the route's rate, over all calls.", "route")
+	cleaned       = describe("cleaned_messages_total", "Old messages that this relay has deleted from the log, and of those that were parked.", "from")
+	cleanFailures = describe("clean_failures_total", "Times that old messages could not be deleted.")
 	oldest        = describe("in_flight_oldest_age_seconds", "How long the oldest message received has been without an outcome.", "route")
 	shardsHeld    = describe("shards_held", "Shards whose lease this relay holds.", "route")
 	shardsFailing = describe("shards_failing", "Shards whose messages stand still because the store answers with an error.", "route")
@@ -82,7 +93,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{received, outcomes, unavailable, fenced, leasesLost, duplicates, inFlight,
 		inFlightBytes, oldest, shardsHeld, quota, handedOver, paused, shardsFailing, breakerOpen, breakerTime, destinations, away,
-		awayTime, awayAlarm, awayParked, readStopped, alarm, lastError, storeFailures, relays} {
+		awayTime, awayAlarm, awayParked, readStopped, alarm, lastError, storeFailures, relays, limitMessages, limitBytes, limitPending, rateWait, cleaned, cleanFailures} {
 		ch <- d
 	}
 }
@@ -90,6 +101,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	stats, now := c.stats(), time.Now()
 	ch <- prometheus.MustNewConstMetric(storeFailures, prometheus.CounterValue, float64(stats.StoreFailures))
+	ch <- prometheus.MustNewConstMetric(cleaned, prometheus.CounterValue, float64(stats.Clean.Log), "log")
+	ch <- prometheus.MustNewConstMetric(cleaned, prometheus.CounterValue, float64(stats.Clean.Parked), "parked")
+	ch <- prometheus.MustNewConstMetric(cleanFailures, prometheus.CounterValue, float64(stats.Clean.Failures))
 	if stats.Members > 0 {
 		ch <- prometheus.MustNewConstMetric(relays, prometheus.GaugeValue, float64(stats.Members))
 	}
@@ -105,6 +119,10 @@ func collectRoute(ch chan<- prometheus.Metric, r *relay.RouteStats, now time.Tim
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, valid(append([]string{r.Name}, labels...))...)
 	}
+	ch <- prometheus.MustNewConstMetric(rateWait, prometheus.CounterValue, r.RateWait.Seconds(), valid([]string{r.Name})...)
+	gauge(limitMessages, float64(r.Limits.InFlightMessages))
+	gauge(limitBytes, float64(r.Limits.InFlightBytes))
+	gauge(limitPending, float64(r.Limits.ParkedPending))
 	counter(received, r.Received)
 	counter(outcomes, r.Sent, string(outbox.StateSent))
 	counter(outcomes, r.Retried, string(outbox.StateRetrying))

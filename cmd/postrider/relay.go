@@ -49,6 +49,7 @@ func (r *relayCommand) Run(p *process, ctx context.Context) error {
 	}
 	logger := newLogger(p.Stderr, c.Log)
 	warn(logger, c)
+	limitMemory(c)
 	ctx, release := untilSignal(ctx, logger, p.Exit)
 	defer release()
 	err = relayMessages(ctx, c, logger)
@@ -178,6 +179,9 @@ func measure(ctx context.Context, registry *prometheus.Registry, db database, st
 	operators, err := db.Admin(ctx, false)
 	if err != nil {
 		return nil, err
+	}
+	if p, ok := db.(*postgres); ok {
+		registry.MustRegister(connections{p.pool})
 	}
 	timings := telemetry.NewTimings()
 	registry.MustRegister(timings, telemetry.NewStoreCollector(telemetry.StoreConfig{Status: operators.Status}),
