@@ -40,14 +40,16 @@ const (
 	// The page ends at the last row that is old enough, so that what is too young
 	// is looked at again; if it goes once more over what was left behind ($6), it
 	// ends where it has looked. The lowest number up to there that may still be
-	// needed, of a row or of one that may yet appear, is told.
+	// needed, of a row or of one that may yet appear, is told. A row that was given
+	// an old number again stays: its number counts as done, and it was never read.
 	cleanLogSQL = `WITH at AS MATERIALIZED (
 			SELECT least(min(c.pos), $3) AS upto FROM {s}.cursor AS c WHERE c.shard = $1
 			HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM {s}.member AS m CROSS JOIN unnest(m.routes) AS r (route)
 				WHERE m.expires > clock_timestamp() AND NOT EXISTS (SELECT FROM {s}.cursor AS k WHERE k.route = r.route AND k.shard = $1))),
 		page AS MATERIALIZED (
-			SELECT ctid AS row, seq, created_at <= statement_timestamp() - $5 * interval '1 microsecond' AS old
-			FROM {log} WHERE seq > $2 AND seq <= (SELECT upto FROM at) ORDER BY seq LIMIT $4),
+			SELECT ctid AS row, seq, created_at <= statement_timestamp() - $5 * interval '1 microsecond' AS old,
+				EXISTS (SELECT FROM {s}.cursor AS c WHERE c.shard = $1 AND ` + reusedRule + `) AS unread
+			FROM {log} AS l WHERE seq > $2 AND seq <= (SELECT upto FROM at) ORDER BY seq LIMIT $4),
 		last AS MATERIALIZED (SELECT CASE WHEN $6 AND count(*) < $4 THEN (SELECT upto FROM at) ELSE max(seq) FILTER (WHERE old OR $6) END AS seq,
 			count(*) AS rows FROM page),
 		waiting AS MATERIALIZED (SELECT range_agg(w.numbers) AS numbers, min(greatest(lower(w.numbers), $2 + 1)) AS first FROM (
@@ -59,7 +61,7 @@ const (
 					AND payload IS NULL AND state NOT IN ('failed', 'expired', 'discarded') OFFSET 0) AS f
 			WHERE c.shard = $1),
 		free AS MATERIALIZED (
-			SELECT row, seq FROM page WHERE old AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),
+			SELECT row, seq FROM page WHERE old AND NOT unread AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),
 		gone AS (DELETE FROM {log} WHERE ctid = ANY (ARRAY(SELECT row FROM free)) RETURNING 1)
 		SELECT last.rows, coalesce(last.seq, 0), (SELECT count(*) FROM gone), coalesce(least((SELECT first FROM waiting),
 			(SELECT min(seq) FROM page WHERE seq <= last.seq AND seq NOT IN (SELECT seq FROM free))), 0) FROM last`
