@@ -15,6 +15,7 @@ type readiness struct {
 	ctx   context.Context // ends when the relay is told to stop
 	relay *relay.Relay
 	db    database
+	log   *logWatch // nil: none
 
 	mu    sync.Mutex
 	asked time.Time
@@ -29,8 +30,8 @@ const (
 )
 
 // ask says why messages would not flow, nothing if they do, and what else is to
-// be known: a destination among several that is away, and routes that an
-// operator paused.
+// be known: a destination among several that is away, routes that an operator
+// paused, and what somebody has changed about the log.
 func (r *readiness) ask() (reasons, notes []string) {
 	if r.ctx.Err() != nil {
 		return []string{"stopping"}, nil
@@ -46,7 +47,7 @@ func (r *readiness) ask() (reasons, notes []string) {
 		bad, note := routeReasons(&stats.Routes[i])
 		reasons, notes = append(reasons, bad...), append(notes, note...)
 	}
-	return reasons, notes
+	return reasons, append(notes, r.log.notes()...)
 }
 
 func routeReasons(route *relay.RouteStats) (reasons, notes []string) {

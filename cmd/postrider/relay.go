@@ -110,7 +110,9 @@ func relayMessages(ctx context.Context, c *config.Config, logger *slog.Logger) (
 		p.report(logger)
 	}
 	registry.MustRegister(telemetry.NewCollector(rl.Stats))
-	m := serve(listener, registry, &readiness{ctx: ctx, relay: rl, db: db}, logger)
+	watch := newLogWatch(db, s.Shards, logger)
+	defer watch.start(ctx)()
+	m := serve(listener, registry, &readiness{ctx: ctx, relay: rl, db: db, log: watch}, logger)
 	defer m.close(ctx)
 	err = rl.Run(ctx)
 	if u, ok := errors.AsType[*relay.UnsettledError](err); ok {
