@@ -1,7 +1,6 @@
 package pooler
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -69,9 +68,11 @@ func newBouncer(t testing.TB, db string, settings ...string) *bouncer {
 			t.Error(err)
 		}
 	})
-	b.port = freePort(t)
-	b.write(settings)
-	b.start()
+	programs.Eventually(t, "PgBouncer starts", nil, func() error { // somebody else may be quicker to take the port
+		b.port = freePort(t)
+		b.write(settings)
+		return b.launch()
+	})
 	return b
 }
 
@@ -128,10 +129,16 @@ func (b *bouncer) unprivileged() *syscall.SysProcAttr {
 
 // script runs PgBouncer until its own input ends, which is when the test closes
 // it, or the test's process is gone.
-const script = `"$0" -q "$1" & pid=$!; echo $pid; read -r _; kill -TERM $pid; wait $pid`
+const script = `"$0" -q "$1" <&- & pid=$!; exec >&-; read -r _; kill -TERM $pid; wait $pid`
 
-// start starts it, and returns once it answers.
+// start starts it again.
 func (b *bouncer) start() {
+	b.t.Helper()
+	programs.Eventually(b.t, "PgBouncer starts again", nil, b.launch)
+}
+
+// launch starts it, and returns once it answers, or has ended.
+func (b *bouncer) launch() error {
 	b.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script, b.program, b.path("ini"))
 	cmd.Dir, cmd.SysProcAttr = "/", b.unprivileged()
@@ -147,10 +154,17 @@ func (b *bouncer) start() {
 		b.t.Fatal(err)
 	}
 	b.started, b.hold = cmd, hold
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		b.t.Fatalf("PgBouncer does not start: %v", err)
-	}
-	programs.Eventually(b.t, "PgBouncer answers", nil, func() error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, out) // it says nothing: its log is a file
+	}()
+	err = programs.Wait(b.t.Context(), programs.Patience, nil, func() error {
+		select {
+		case <-ended:
+			return nil
+		default:
+		}
 		ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
 		defer cancel()
 		conn, err := pgx.Connect(ctx, b.url())
@@ -159,6 +173,14 @@ func (b *bouncer) start() {
 		}
 		return err
 	})
+	select {
+	case <-ended:
+		b.stop()
+		log, _ := os.ReadFile(b.path("log"))
+		return fmt.Errorf("it has ended: %s", log[max(0, len(log)-500):])
+	default:
+		return err
+	}
 }
 
 // stop ends it at once, as SIGTERM does: its clients are cut off.

@@ -25,12 +25,14 @@ import (
 // by the server's. (Programs in Go do not ask the library that lies about the time,
 // so it is the server that is told another one.)
 func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
 	preload, err := find(t.Context(), "libfaketime", func() string { return findLibrary("faketime/libfaketime.so.1") })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, off := range []string{"+3600", "-3600"} {
 		t.Run(off, func(t *testing.T) {
+			t.Parallel()
 			server := pgtest.Server(t)
 			elsewhen(t, server, preload, off)
 			url := server.URL("postgres")
@@ -43,6 +45,7 @@ func TestClocksThatDiffer(t *testing.T) {
 				t.Fatalf("the clocks are %s apart", apart)
 			}
 			p := newPost(t, url, owner, "postrider")
+			p.lease = "3s" // of one that dies
 			one, two := p.relay(), p.relay()
 			p.enqueue(50)
 			p.put(outbox.Message{Topic: "nowhere", Key: "k", Payload: []byte("{}")})

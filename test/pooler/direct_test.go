@@ -13,6 +13,7 @@ const canary = "c4n4ry"
 // Migrations go past the pooler where there is a direct connection, which must
 // lead to the same database, and to that without a pooler.
 func TestMigrateByTheDirectConnection(t *testing.T) {
+	t.Parallel()
 	direct, owner := database(t)
 	// The pooler's role may connect, and may not make a schema.
 	name := role(t, owner, "LOGIN PASSWORD '"+canary+"'")

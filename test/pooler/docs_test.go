@@ -27,6 +27,7 @@ func part(t *testing.T, heading string) string {
 // What the document says does not matter is tried, and the command that it shows
 // works.
 func TestTheDocumentIsTrue(t *testing.T) {
+	t.Parallel()
 	paragraph, _, _ := strings.Cut(strings.TrimSpace(part(t, "Settings that do not matter")), "Clocks may")
 	names := regexp.MustCompile("`([A-Za-z_]+)`").FindAllStringSubmatch(paragraph, -1)
 	if len(names) < 10 {

@@ -35,6 +35,7 @@ const odd = "Müller's \\ \"order\" $1 ?\t€😀"
 // statements: what committed is in the log as it was written and nothing else is,
 // and modes that need no session never fail.
 func TestEnqueueInEveryMode(t *testing.T) {
+	t.Parallel()
 	for _, settings := range [][]string{{"default_pool_size=2"}, {"default_pool_size=2", "server_reset_query=DISCARD ALL", "server_reset_query_always=1"}} {
 		db := pgtest.Database(t)
 		b := newBouncer(t, db, settings...)
@@ -104,7 +105,7 @@ func (e *enqueuer) run(url string) {
 	for i, way := range ways {
 		for range 2 {
 			group.Go(func() {
-				for range testsize.Pick(15, 300) {
+				for range testsize.Pick(8, 300) {
 					err := way(outbox.Message{Topic: e.topic, Key: odd, Type: odd, Payload: []byte("\x00\xff'\\"), Headers: map[string]string{"h": odd}})
 					switch {
 					case err == nil && i < 3:

@@ -18,6 +18,7 @@ import (
 // A relay and operators work through a pooler, which the relay notices. It sends
 // statements in a way that needs no session unless the URL says how.
 func TestRelayAndOperatorsThroughAPooler(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"", "cache_describe", "exec", "simple_protocol"} {
 		t.Run("mode "+mode, func(t *testing.T) {
 			t.Parallel()
@@ -81,6 +82,7 @@ func (p *post) operate() {
 // Statements with names that the pooler does not keep: the program says so, and
 // what to do.
 func TestAModeThatNeedsASession(t *testing.T) {
+	t.Parallel()
 	url, owner := database(t)
 	b := newBouncer(t, url, "default_pool_size=3")
 	newPost(t, b.url(), owner, "postrider")
@@ -118,6 +120,7 @@ func TestAModeThatNeedsASession(t *testing.T) {
 // while every connection to the server is taken: the relay goes on, nothing is
 // lost, and after a clean stop nothing is sent again.
 func TestThePoolerHasTrouble(t *testing.T) {
+	t.Parallel()
 	url, owner := database(t)
 	b := newBouncer(t, url, "default_pool_size=2", "query_wait_timeout=1", "server_idle_timeout=2")
 	p := newPost(t, b.url(), owner, "postrider")
@@ -164,9 +167,11 @@ func (p *post) occupy(n int, during time.Duration) {
 
 // Of two relays behind one pooler one dies, and the other one takes over.
 func TestTakeoverThroughAPooler(t *testing.T) {
+	t.Parallel()
 	url, owner := database(t)
 	b := newBouncer(t, url, "default_pool_size=2")
 	p := newPost(t, b.url(), owner, "postrider")
+	p.lease = "3s" // of one that dies
 	one, two := p.relay(), p.relay()
 	p.enqueue(200)
 	p.arrive()
@@ -184,6 +189,7 @@ func TestTakeoverThroughAPooler(t *testing.T) {
 // A setting that PgBouncer does not take for a session is refused with what to
 // do, and what the program itself would like to set is left out.
 func TestSettingsThatAPoolerRefuses(t *testing.T) {
+	t.Parallel()
 	url, owner := database(t)
 	b := newBouncer(t, url)
 	newPost(t, b.url(), owner, "postrider")

@@ -37,7 +37,7 @@ type post struct {
 func newPost(t testing.TB, db string, owner *pgxpool.Pool, schema string) *post {
 	t.Helper()
 	rig := awsrig.New(t)
-	p := &post{t: t, db: db, owner: owner, schema: schema, rig: rig, queue: rig.Queue("", nil), lease: "3s", got: map[string]int{}}
+	p := &post{t: t, db: db, owner: owner, schema: schema, rig: rig, queue: rig.Queue("", nil), lease: "1m", got: map[string]int{}}
 	p.env = programs.Environment(t, "AWS_ENDPOINT_URL="+rig.Proxy.URL, "AWS_REGION="+awsemulator.Region, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test")
 	p.run("migrate", "up", "--shards", "2")
 	return p

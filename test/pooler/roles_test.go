@@ -76,8 +76,10 @@ var oddSessions = map[string]struct {
 // gives the program no session of its own, too, unless names would mean something
 // else.
 func TestSessionsThatAreSetOddly(t *testing.T) {
+	t.Parallel()
 	for name, test := range oddSessions {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url, owner := database(t)
 			execute(t, owner, evil...)
 			for _, set := range test.set {
@@ -157,6 +159,7 @@ func sane(t testing.TB, url string) *pgxpool.Pool {
 
 // A role may have fewer connections than the relay would like.
 func TestARoleWithFewConnections(t *testing.T) {
+	t.Parallel()
 	db, owner := database(t)
 	p := newPost(t, db, owner, "postrider")
 	name := role(t, owner, "LOGIN PASSWORD '"+canary+"' CONNECTION LIMIT 3",
