@@ -23,7 +23,10 @@ import (
 // Config of a Store.
 type Config struct {
 	// Pool is the connection pool. Required. Each lease uses up to two
-	// connections at a time, and the store one more.
+	// connections at a time, and the store one more. Where its connections go
+	// through a pooler that shares sessions, it must send statements without
+	// names (pgx.QueryExecModeCacheDescribe). Its role's search_path must not name
+	// a schema before pg_catalog.
 	Pool pgstore.DB
 	// Schema holds the tables. Default pgstore.DefaultSchema.
 	Schema pgstore.Schema

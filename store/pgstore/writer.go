@@ -24,7 +24,9 @@ const (
 )
 
 // Pgx enqueues within a pgx.Tx. The zero value uses DefaultSchema. It is an
-// outbox.Inserter and outbox.KeyLocker, safe for concurrent use.
+// outbox.Inserter and outbox.KeyLocker, safe for concurrent use. It works in every
+// mode in which pgx sends statements, and in sessions with any search_path; their
+// client_encoding must be UTF8.
 type Pgx struct{ Schema Schema }
 
 var (
