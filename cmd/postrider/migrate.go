@@ -16,7 +16,7 @@ import (
 type migrateCommand struct {
 	Up     migrateUp     `cmd:"" help:"Create the tables, or bring them up to date. Safe to run twice and by several at once."`
 	Status migrateStatus `cmd:"" help:"Show what the tables have and lack; exit 1 if they lack something."`
-	Print  migratePrint  `cmd:"" help:"Print the SQL that creates the tables, to run it yourself."`
+	Print  migratePrint  `cmd:"" help:"Print the SQL that creates the tables, or roles for them, to run it yourself."`
 }
 
 type migrateUp struct {
@@ -52,6 +52,14 @@ type migrateStatus struct {
 type migratePrint struct {
 	commonFlags
 	Shards *int `placeholder:"N" help:"Parts of the log that relays share (4)."`
+
+	Roles    bool   `help:"Print the SQL that creates roles with the rights that each needs instead."`
+	Owner    string `placeholder:"ROLE" default:"postrider_owner" help:"With --roles: who migrates the tables (postrider_owner)."`
+	Writer   string `placeholder:"ROLE" default:"postrider_writer" help:"With --roles: applications (postrider_writer)."`
+	Relay    string `placeholder:"ROLE" default:"postrider_relay" help:"With --roles: relays (postrider_relay)."`
+	Viewer   string `placeholder:"ROLE" default:"postrider_viewer" help:"With --roles: who looks (postrider_viewer)."`
+	Operator string `placeholder:"ROLE" default:"postrider_operator" help:"With --roles: who looks and acts (postrider_operator)."`
+	Consumer string `placeholder:"ROLE" default:"postrider_consumer" help:"With --roles: consumers that keep their inbox there (postrider_consumer)."`
 }
 
 func (*migratePrint) Help() string {
@@ -59,7 +67,12 @@ func (*migratePrint) Help() string {
 
 Example:
 
-  postrider migrate print --schema outbox | psql shop`
+  postrider migrate print --schema outbox | psql shop
+
+With --roles the tables have to be there. The roles are groups, without a login; what exists of them stays. Run it again after every migrate up:
+
+  postrider migrate print --roles | psql shop
+  psql shop -c 'GRANT postrider_writer TO shop; GRANT postrider_relay TO relay'`
 }
 
 func (m *migrateUp) Run(p *process, ctx context.Context) error {
@@ -115,12 +128,24 @@ func (m *migratePrint) Run(p *process, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sql, err := migrationScript(c, shards)
+	sql, err := m.script(c, shards)
 	if err != nil {
 		return usage(err, "")
 	}
 	_, err = io.WriteString(p.Stdout, sql)
 	return err
+}
+
+func (m *migratePrint) script(c *config.Config, shards int) (string, error) {
+	if !m.Roles {
+		return migrationScript(c, shards)
+	}
+	if c.Database.Kind == config.SQLite {
+		return "", errors.New("--roles: SQLite has no roles")
+	}
+	return pgstore.RolesScript(pgstore.Options{Schema: pgstore.Schema(c.Schema), Shards: shards}, pgstore.Roles{
+		Owner: m.Owner, Writer: m.Writer, Relay: m.Relay, Viewer: m.Viewer, Operator: m.Operator, Consumer: m.Consumer,
+	})
 }
 
 // checkShards returns 0 if nobody said how many.

@@ -1,12 +1,16 @@
 package pgstore_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/store/pgstore"
 )
@@ -71,5 +75,50 @@ func TestMigrationsThatAreNone(t *testing.T) {
 		if _, err := pgstore.MigrateWith(t.Context(), files, pool, pgstore.Options{}); err == nil {
 			t.Errorf("%s: it was taken", name)
 		}
+	}
+}
+
+// Whoever migrates as a member of the owner's role adds to what is the owner's, so
+// that the default privileges hold for what is new.
+func TestUpgradeBelongsToTheOwner(t *testing.T) {
+	pool := migrated(t, pgstore.Options{Shards: 1})
+	prefix := pool.Config().ConnConfig.Database
+	prefix = prefix[len(prefix)-16:]
+	roles := pgstore.Roles{Owner: prefix + "_owner", Writer: prefix + "_writer", Relay: prefix + "_relay",
+		Viewer: prefix + "_viewer", Operator: prefix + "_operator", Consumer: prefix + "_consumer"}
+	script, err := pgstore.RolesScript(pgstore.Options{Shards: 1}, roles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := prefix + "_deploy"
+	for _, role := range []string{roles.Owner, roles.Writer, roles.Relay, roles.Viewer, roles.Operator, roles.Consumer, login} {
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			_, _ = pool.Exec(ctx, `DROP OWNED BY "`+role+`" CASCADE`)
+			_, _ = pool.Exec(ctx, `DROP ROLE "`+role+`"`)
+		})
+	}
+	exec(t, pool, script, pgx.QueryExecModeSimpleProtocol)
+	exec(t, pool, `CREATE ROLE "`+login+`" IN ROLE "`+roles.Owner+`"`)
+	config := pool.Config().Copy()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET SESSION AUTHORIZATION "`+login+`"`)
+		return err
+	}
+	deploy, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deploy.Close()
+	if _, err := pgstore.MigrateWith(t.Context(), next(t, additive), deploy, pgstore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var owner string
+	var viewer, relay, operator, writer, anybody bool
+	err = pool.QueryRow(t.Context(), `SELECT pg_get_userbyid(relowner), has_table_privilege($1, oid, 'SELECT'), has_table_privilege($2, oid, 'SELECT'),
+		has_table_privilege($3, oid, 'SELECT'), has_table_privilege($4, oid, 'SELECT'), has_table_privilege('public', oid, 'SELECT')
+		FROM pg_class WHERE oid = 'postrider.later'::regclass`, roles.Viewer, roles.Relay, roles.Operator, roles.Writer).Scan(&owner, &viewer, &relay, &operator, &writer, &anybody)
+	if err != nil || owner != roles.Owner || !viewer || !relay || !operator || writer || anybody {
+		t.Errorf("it is %s's, who sees it: viewer %t, relay %t, operator %t, writer %t, everybody %t, %v", owner, viewer, relay, operator, writer, anybody, err)
 	}
 }

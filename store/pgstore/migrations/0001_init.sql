@@ -290,5 +290,7 @@ BEGIN
 END
 $lock$;
 
-REVOKE ALL ON FUNCTION {{.Schema}}.enqueue FROM PUBLIC;
-REVOKE ALL ON FUNCTION {{.Schema}}.lock_keys FROM PUBLIC;
+-- Functions and types are for everybody unless it is said otherwise.
+REVOKE ALL ON FUNCTION {{.Schema}}.enqueue, {{.Schema}}.lock_keys, {{.Schema}}.shard_of, {{.Schema}}.takes_topic FROM PUBLIC;
+REVOKE ALL ON TYPE {{.Schema}}.message_time, {{.Schema}}.message_topic, {{.Schema}}.message_type, {{.Schema}}.message_headers,
+	{{.Schema}}.message_payload, {{.Schema}}.key_of_{{len .Shards}}_shards FROM PUBLIC;
