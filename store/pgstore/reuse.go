@@ -36,7 +36,7 @@ const (
 	restoredSQL = `UPDATE {s}.cursor AS c SET restored = greatest(c.pos, (SELECT max(seq) FROM {log})),
 			seen = pg_snapshot_xmax(pg_current_snapshot()), checked = 0, checked_xid = '0'
 		WHERE c.route = $1 AND c.shard = $2 AND c.token = $3 AND (c.seen > pg_snapshot_xmax(pg_current_snapshot())
-			OR EXISTS (SELECT FROM (SELECT xid FROM {log} WHERE seq > c.restored ORDER BY seq DESC LIMIT 100) AS l WHERE l.xid >= pg_snapshot_xmax(pg_current_snapshot())))
+			OR EXISTS (SELECT FROM (SELECT xid FROM {log} WHERE seq > greatest(c.restored, c.pos - 1000) ORDER BY seq DESC LIMIT 100) AS l WHERE l.xid >= pg_snapshot_xmax(pg_current_snapshot())))
 		RETURNING ctid::text`
 )
 
