@@ -38,6 +38,34 @@ func Inbox[Tx any](t *testing.T, factory func(t testing.TB) InboxHarness[Tx]) {
 			}
 			r.effects("shop", id, 1)
 		}},
+		{"records are forgotten in time", func(r *inboxRig[Tx]) {
+			forgetter, ok := r.h.Store.(inbox.Forgetter)
+			if !ok {
+				return
+			}
+			forget := func(consumer string, older time.Duration, want int64) {
+				r.t.Helper()
+				if n, err := forgetter.Forget(r.ctx, consumer, older); err != nil || n != want {
+					r.t.Fatalf("forgot %d of %s (%v), want %d", n, consumer, err, want)
+				}
+			}
+			id := r.id()
+			const more = 1100 // several pages
+			for range more {
+				r.handle("shop", r.id())
+			}
+			r.handle("shop", id)
+			r.handle("other", id)
+			forget("shop", time.Hour, 0)
+			r.handle("shop", id)
+			r.effects("shop", id, 1)
+			time.Sleep(2 * time.Millisecond) // clocks tick in milliseconds
+			forget("shop", 0, more+1)
+			r.handle("shop", id)
+			r.effects("shop", id, 2)
+			r.handle("other", id)
+			r.effects("other", id, 1)
+		}},
 		{"messages are told apart", func(r *inboxRig[Tx]) {
 			one, other := r.id(), r.id()
 			r.handle("shop", one)

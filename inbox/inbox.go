@@ -6,6 +6,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -35,6 +36,18 @@ type Store[Tx any] interface {
 	// false if that was noted before; a transaction that notes the same at the
 	// same time is waited for.
 	Record(ctx context.Context, tx Tx, consumer string, id uuid.UUID) (first bool, err error)
+}
+
+// Forgetter is what a Store may be besides: it deletes old records. (Those of
+// dynamoinbox.Store end by themselves.)
+type Forgetter interface {
+	// Forget deletes what the consumer handled longer ago than that, by the
+	// store's clock, in short transactions, and returns how much that was, also
+	// with an error. A message that comes again after its record is deleted has
+	// its effect again: keep records for longer than a broker keeps messages,
+	// dead letters and replays included. Call it now and then, from one place or
+	// several.
+	Forget(ctx context.Context, consumer string, older time.Duration) (int64, error)
 }
 
 // Once wraps effect so that what it does with tx happens exactly once per

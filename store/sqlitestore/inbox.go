@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -18,9 +19,19 @@ type Inbox struct {
 	DB *sql.DB
 }
 
-var _ inbox.Store[*sql.Tx] = Inbox{}
+var (
+	_ inbox.Store[*sql.Tx] = Inbox{}
+	_ inbox.Forgetter      = Inbox{}
+)
 
-const sqlRecord = `INSERT INTO postrider_inbox (consumer, id) VALUES (?, ?) ON CONFLICT DO NOTHING`
+const (
+	sqlRecord        = `INSERT INTO postrider_inbox (consumer, id) VALUES (?, ?) ON CONFLICT DO NOTHING`
+	sqlForgetHandled = `DELETE FROM postrider_inbox WHERE consumer = ?1 AND id IN (SELECT id FROM postrider_inbox
+	WHERE consumer = ?1 AND handled_at <= ` + sqlNow + ` - ?2 ORDER BY handled_at LIMIT ?3)`
+)
+
+// forgetPage is how many records one transaction deletes.
+const forgetPage = 500
 
 // InTx runs fn in a transaction and commits it if fn returns nil.
 func (i Inbox) InTx(ctx context.Context, fn func(*sql.Tx) error) error {
@@ -50,4 +61,22 @@ func (Inbox) Record(ctx context.Context, tx *sql.Tx, consumer string, id uuid.UU
 		return false, fmt.Errorf("sqlitestore: record message %s: %w", id, err)
 	}
 	return n == 1, nil
+}
+
+// Forget is as inbox.Forgetter says.
+func (i Inbox) Forget(ctx context.Context, consumer string, older time.Duration) (n int64, err error) {
+	for {
+		result, err := i.DB.ExecContext(ctx, sqlForgetHandled, consumer, older.Microseconds(), forgetPage)
+		var deleted int64
+		if err == nil {
+			deleted, err = result.RowsAffected()
+		}
+		if err != nil {
+			return n, fmt.Errorf("sqlitestore: forget what consumer %s has handled: %w", consumer, err)
+		}
+		n += deleted
+		if deleted < forgetPage {
+			return n, nil
+		}
+	}
 }

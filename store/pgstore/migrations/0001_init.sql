@@ -186,6 +186,7 @@ CREATE TABLE {{.Schema}}.inbox (
 	handled_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	PRIMARY KEY (consumer, id)
 );
+CREATE INDEX inbox_handled ON {{.Schema}}.inbox (consumer, handled_at);
 
 -- Whether a route with these patterns takes the topic: "*" matches within one
 -- dot-separated part, "**" any rest, everything else itself.

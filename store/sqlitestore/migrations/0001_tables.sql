@@ -97,3 +97,4 @@ CREATE TABLE postrider_inbox (
 	handled_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
 	PRIMARY KEY (consumer, id)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX postrider_inbox_handled ON postrider_inbox (consumer, handled_at);
