@@ -159,9 +159,9 @@ func TestRowsThatSomebodyDeletes(t *testing.T) {
 		table  string
 		rows   int
 		says   string
-		repeat bool // it begins anew, so messages come again
+		repeat bool // it goes on where it had recorded something, so messages come again
 	}{
-		{"cursor", 4, "fenced=true", true},
+		{"cursor", 4, "somebody has deleted its row", true},
 		{"mark", 4, "lost this relay's mark", false},
 		{"member", 1, "", false},
 	} {

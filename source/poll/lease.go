@@ -101,7 +101,9 @@ func (l *lease) Deadline() time.Time {
 
 func (l *lease) Close(ctx context.Context) error {
 	l.watch.leave(l.cursor.Token())
-	return l.cursor.Close(ctx)
+	err := l.cursor.Close(ctx)
+	l.store.remember(place{l.reader.route, l.reader.shard}, l.cursor.Stood())
+	return err
 }
 
 // checkTail refuses a sequence that is behind what was read of it: new messages

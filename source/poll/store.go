@@ -47,9 +47,16 @@ type Store struct {
 	mu     sync.Mutex
 	shards int
 	watch  *watch
+	stood  map[place]*pgstore.Stood // where leases stood whose cursors are gone
 
 	cleaning sync.Mutex
 	cleaner  *pgstore.Cleaner // made when it is first needed
+}
+
+// place is one shard of one route.
+type place struct {
+	route string
+	shard int
 }
 
 var (
@@ -85,7 +92,7 @@ func New(cfg Config) (*Store, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
-	return &Store{cfg: cfg}, nil
+	return &Store{cfg: cfg, stood: make(map[place]*pgstore.Stood)}, nil
 }
 
 // Shards reads the number of shards. pgstore.ErrNoSchema if the tables are
@@ -126,7 +133,14 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err := s.guard(ctx, claim.Shard); err != nil {
 		return nil, err
 	}
-	cursor, err := pgstore.Acquire(ctx, s.cfg.Pool, s.cfg.Schema, claim)
+	at := place{claim.Route, claim.Shard}
+	s.mu.Lock()
+	stood := s.stood[at]
+	s.mu.Unlock()
+	cursor, err := pgstore.AcquireAfter(ctx, s.cfg.Pool, s.cfg.Schema, claim, stood)
+	if err == nil || errors.Is(err, relay.ErrHeld) { // there is a cursor
+		s.remember(at, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +149,15 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 	}
 	return l, nil
+}
+
+// remember notes where a lease stood; nil: that is in the database.
+func (s *Store) remember(at place, stood *pgstore.Stood) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.stood, at); stood != nil {
+		s.stood[at] = stood
+	}
 }
 
 // guard reports what would make reading the shard unsafe: tables that a later

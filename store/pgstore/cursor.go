@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/numset"
 	"github.com/postrider/postrider/relay"
@@ -25,7 +26,7 @@ const (
 			deaths = CASE WHEN c.lease_until = '-infinity' THEN 0 WHEN $7 AND c.owner = excluded.owner THEN c.deaths ELSE c.deaths + 1 END,
 			checked = least(c.checked, c.pos)
 		WHERE c.lease_until <= clock_timestamp() OR c.owner = excluded.owner
-		RETURNING ctid::text, pos, unsettled::text, xmax = 0, deaths, clock_timestamp()`
+		RETURNING ctid::text, pos, unsettled::text, xmax = 0, deaths, clock_timestamp(), started, topics_from`
 
 	// A takeover must not be lost by a crash where the server's own setting
 	// would let it: the old relay's token would hold again.
@@ -58,8 +59,10 @@ const (
 	letGoSQL = `UPDATE {s}.parked SET closes = false, due_at = NULL
 		WHERE route = $1 AND shard = $2 AND closes AND state <> 'blocked' AND state = 'failed'`
 
-	closeSQL  = `UPDATE {s}.cursor SET lease_until = '-infinity', token = gen_random_uuid() WHERE route = $1 AND shard = $2 AND token = $3`
-	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3`
+	closeSQL = `UPDATE {s}.cursor SET lease_until = '-infinity', token = gen_random_uuid() WHERE route = $1 AND shard = $2 AND token = $3`
+	// The mark of a lease whose row is gone stays, to tell of it.
+	unmarkSQL = `DELETE FROM {s}.mark WHERE route = $1 AND shard = $2 AND token = $3
+		AND EXISTS (SELECT FROM {s}.cursor WHERE route = $1 AND shard = $2)`
 )
 
 // Cursor is the lease on one shard of one route, and what was loaded under it.
@@ -76,6 +79,8 @@ type Cursor struct {
 	taken    time.Time // when the lease was taken, by the server's clock
 	deaths   int       // of leases in a row before this one
 	survived bool
+	stood    Stood // as last recorded
+	gone     bool  // somebody has deleted the row
 
 	// Pos is the number up to which everything was handed out or is in
 	// Unsettled or Gaps, when the lease was taken.
@@ -91,6 +96,11 @@ type Cursor struct {
 // Acquire takes the lease and loads the state. relay.ErrHeld if another owner
 // has it. ErrNoSchema if the tables are missing.
 func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cursor, error) {
+	return AcquireAfter(ctx, db, schema, claim, nil)
+}
+
+// AcquireAfter is Acquire for who had a lease before: the Stood of its Cursor.
+func AcquireAfter(ctx context.Context, db DB, schema Schema, claim relay.Claim, stood *Stood) (*Cursor, error) {
 	c := &Cursor{db: db, schema: schema, claim: claim, Gaps: map[int64]numset.Set{}, Closed: map[string]int{}}
 	sent := time.Now()
 	var held, absurd bool
@@ -111,7 +121,7 @@ func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cur
 		return nil, fmt.Errorf("make a fencing token: %w", err)
 	}
 	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		return c.take(ctx, tx)
+		return c.take(ctx, tx, stood)
 	})
 	if errors.Is(err, relay.ErrHeld) {
 		return nil, relay.ErrHeld
@@ -125,14 +135,14 @@ func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cur
 
 // take updates the cursor's row, which waits for a settle under the old token
 // that is under way, and only then reads the state.
-func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
+func (c *Cursor) take(ctx context.Context, tx pgx.Tx, stood *Stood) error {
 	if _, err := tx.Exec(ctx, durableSQL); err != nil {
 		return err
 	}
 	var unsettled string
 	var created bool
 	err := tx.QueryRow(ctx, c.schema.sql(acquireSQL), c.claim.Route, c.claim.Shard, c.token, c.claim.Owner, c.claim.TTL.Microseconds(), c.claim.Topics, c.claim.Alive).
-		Scan(&c.ctid, &c.Pos, &unsettled, &created, &c.deaths, &c.taken)
+		Scan(&c.ctid, &c.Pos, &unsettled, &created, &c.deaths, &c.taken, &c.stood.started, &c.stood.topicsFrom)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return relay.ErrHeld
 	}
@@ -144,21 +154,32 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx) error {
 	}
 	c.clip(&c.Unsettled)
 	if created {
-		if err := c.start(ctx, tx); err != nil {
+		if err := c.start(ctx, tx, stood); err != nil {
 			return err
 		}
 	}
+	c.stood.pos, c.stood.unsettled = c.Pos, c.Unsettled.Clone()
 	if _, err := tx.Exec(ctx, c.schema.sql(markSQL), c.claim.Route, c.claim.Shard, c.token); err != nil {
 		return err
 	}
 	return c.load(ctx, tx)
 }
 
-// start puts a new cursor where its route begins.
-func (c *Cursor) start(ctx context.Context, tx pgx.Tx) error {
-	if c.claim.Start == relay.StartNow {
-		return c.startNow(ctx, tx)
+// start puts a new cursor where its route begins, or goes on.
+func (c *Cursor) start(ctx context.Context, tx pgx.Tx, stood *Stood) error {
+	if goesOn, err := c.goOn(ctx, tx, stood); err != nil || goesOn {
+		return err
 	}
+	begin := c.startLow
+	if c.claim.Start == relay.StartNow {
+		begin = c.startNow
+	}
+	err := begin(ctx, tx)
+	c.stood.started, c.stood.topicsFrom = c.Pos, c.Pos
+	return err
+}
+
+func (c *Cursor) startLow(ctx context.Context, tx pgx.Tx) error {
 	err := tx.QueryRow(ctx, c.schema.logSQL(startLowSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, c.token).Scan(&c.ctid, &c.Pos)
 	if errors.Is(err, pgx.ErrNoRows) { // nothing was deleted yet
 		return nil
@@ -261,11 +282,18 @@ func (c *Cursor) Deadline() time.Time { return c.deadline }
 func (c *Cursor) Close(ctx context.Context) error {
 	var batch pgx.Batch
 	batch.Queue(durableSQL)
-	batch.Queue(c.schema.sql(closeSQL), c.claim.Route, c.claim.Shard, c.token)
+	found := false
+	batch.Queue(c.schema.sql(closeSQL), c.claim.Route, c.claim.Shard, c.token).Exec(func(tag pgconn.CommandTag) error {
+		found = tag.RowsAffected() > 0
+		return nil
+	})
 	batch.Queue(c.schema.sql(unmarkSQL), c.claim.Route, c.claim.Shard, c.token)
 	err := c.db.SendBatch(ctx, &batch).Close()
 	if err != nil {
 		return fmt.Errorf("close shard %d of route %s: %w", c.claim.Shard, c.claim.Route, err)
+	}
+	if c.gone = false; !found {
+		_ = c.lost(ctx) // for Stood
 	}
 	return nil
 }

@@ -75,12 +75,13 @@ func (c *Cursor) Settle(ctx context.Context, p Progress, outcomes []relay.Outcom
 		xid, err = c.settleAll(ctx, p, parking)
 	}
 	if errors.Is(err, relay.ErrFenced) {
-		return 0, relay.ErrFenced
+		return 0, c.lost(ctx)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("settle shard %d of route %s: %w", c.claim.Shard, c.claim.Route, err)
 	}
 	c.deadline = sent.Add(c.claim.TTL)
+	c.stood.pos, c.stood.unsettled = p.Pos, p.Unsettled
 	if parking != nil && parking.twice {
 		return 0, fmt.Errorf("settle shard %d of route %s: %w", c.claim.Shard, c.claim.Route, errTwice)
 	}

@@ -32,6 +32,8 @@ type lease struct {
 	taken    int64 // when it was taken, by the database's clock
 	known    int64 // what is numbered up to here was read before
 	survived bool  // the counting begins anew
+	stood    stood // as last recorded
+	gone     bool  // somebody has deleted the cursor's row
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -53,12 +55,13 @@ var _ relay.Lease = (*lease)(nil)
 const (
 	sqlReadCursor = `SELECT token, owner, expires > ` + sqlNow + `, expires > ` + sqlNow + ` + 86400000000 + ?3, pos, unsettled
 	FROM postrider_cursor WHERE route = ?1 AND shard = ?2`
+	// A new cursor has a token that no lease of an earlier one had.
 	sqlNewCursor = `INSERT INTO postrider_cursor (route, shard, token, owner, expires, started, pos, unsettled, topics, topics_from)
-	VALUES (?1, ?2, 0, '', 0, ?3, ?3, '[]', ?4, ?3)`
+	VALUES (?1, ?2, ` + sqlNow + `, '', 0, ?3, ?4, ?5, ?6, ?7)`
 	sqlTakeCursor = `UPDATE postrider_cursor SET token = token + 1, owner = ?1, expires = ` + sqlNow + ` + ?2,
 	topics_from = CASE WHEN topics = ?5 THEN topics_from ELSE pos END, topics = ?5,
 	deaths = CASE WHEN expires = 0 THEN 0 WHEN ?6 AND owner = ?1 THEN deaths ELSE deaths + 1 END
-	WHERE route = ?3 AND shard = ?4 RETURNING token, deaths, ` + sqlNow
+	WHERE route = ?3 AND shard = ?4 RETURNING token, deaths, started, topics_from, ` + sqlNow
 	// sqlGiveUp lets the next owner in and keeps the old token from settling.
 	sqlGiveUp = `UPDATE postrider_cursor SET token = token + 1, expires = 0 WHERE route = ? AND shard = ? AND token = ?`
 	// sqlLastNumber is the highest number that a shard's log ever had.
@@ -83,12 +86,14 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		return nil, fmt.Errorf("sqlitestore: acquire: %q has shard %d of route %q for longer than relays ask for; if none has it: UPDATE postrider_cursor SET expires = 0 WHERE route = '%s' AND shard = %d",
 			c.owner, claim.Shard, claim.Route, strings.ReplaceAll(claim.Route, "'", "''"), claim.Shard)
 	} else if c.held && c.owner != claim.Owner {
+		s.remember(&claim, nil)
 		return nil, fmt.Errorf("sqlitestore: acquire: %q has it: %w", c.owner, relay.ErrHeld)
 	}
 	before := time.Now()
 	if err := inTx(ctx, s.app, func(tx *sql.Tx) error { return l.take(ctx, tx) }); err != nil {
 		return nil, fmt.Errorf("sqlitestore: acquire: %w", err)
 	}
+	s.remember(&claim, nil)
 	l.deadline = before.Add(claim.TTL)
 	return l, nil
 }
@@ -134,12 +139,12 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 		return fmt.Errorf("read the last number of the log: %w", err)
 	}
 	if !c.exists {
-		// Nobody else can be writing now: what is not there yet commits later.
-		if l.claim.Start == relay.StartNow {
-			c.pos = last
+		at, err := l.begin(ctx, tx, last)
+		if err != nil {
+			return err
 		}
-		c.unsettled = "[]"
-		if _, err := tx.ExecContext(ctx, sqlNewCursor, l.claim.Route, l.claim.Shard, c.pos, string(topics)); err != nil {
+		c.pos, c.unsettled = at.pos, at.unsettled
+		if _, err := tx.ExecContext(ctx, sqlNewCursor, l.claim.Route, l.claim.Shard, at.started, at.pos, at.unsettled, string(topics), at.topicsFrom); err != nil {
 			return fmt.Errorf("make the cursor: %w", err)
 		}
 	}
@@ -155,10 +160,11 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 	l.unsettled.Remove(math.MinInt64, 0)
 	l.unsettled.Remove(c.pos+1, math.MaxInt64)
 	l.pos, l.known, l.backlog = c.pos, c.pos, l.unsettled.Clone()
-	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics), l.claim.Alive).Scan(&l.token, &l.deaths, &l.taken)
+	err = tx.QueryRowContext(ctx, sqlTakeCursor, l.claim.Owner, leaseMicros(l.claim.TTL), l.claim.Route, l.claim.Shard, string(topics), l.claim.Alive).Scan(&l.token, &l.deaths, &l.stood.started, &l.stood.topicsFrom, &l.taken)
 	if err != nil {
 		return fmt.Errorf("take the cursor: %w", err)
 	}
+	l.stood.pos, l.stood.unsettled, l.stood.taken = c.pos, encodeNumbers(l.unsettled), l.taken
 	l.closed, err = loadKeys(ctx, tx, &l.claim)
 	return err
 }
@@ -187,9 +193,20 @@ func (l *lease) Deadline() time.Time {
 // Close gives the lease up, if it is still this one's.
 func (l *lease) Close(ctx context.Context) error {
 	err := inTx(ctx, l.store.app, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, sqlGiveUp, l.claim.Route, l.claim.Shard, l.token)
+		l.gone = false
+		result, err := tx.ExecContext(ctx, sqlGiveUp, l.claim.Route, l.claim.Shard, l.token)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err == nil && n == 0 {
+			_ = l.lost(ctx, tx) // whether it is gone
+		}
 		return err
 	})
+	if l.gone {
+		l.store.remember(&l.claim, &l.stood)
+	}
 	if err != nil {
 		return fmt.Errorf("sqlitestore: give up shard %d of route %q: %w", l.claim.Shard, l.claim.Route, err)
 	}

@@ -55,8 +55,9 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 	}
 	before := time.Now()
 	var twice bool
+	recorded := l.stood
 	err := inTx(ctx, l.store.settles, func(tx *sql.Tx) (err error) {
-		twice, err = l.record(ctx, tx, outcomes)
+		twice, err = l.record(ctx, tx, outcomes, &recorded)
 		return err
 	})
 	if err == nil && twice {
@@ -68,6 +69,7 @@ func (l *lease) Settle(ctx context.Context, outcomes []relay.Outcome) error {
 		}
 		return fmt.Errorf("sqlitestore: settle %d messages of shard %d of route %q: %w", len(outcomes), l.claim.Shard, l.claim.Route, err)
 	}
+	l.stood = recorded
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deadline = before.Add(l.claim.TTL)
@@ -106,8 +108,8 @@ func checkOutcomes(outcomes []relay.Outcome) error {
 }
 
 // record does the work of Settle inside its transaction. twice: a message of the
-// log was parked already.
-func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome) (twice bool, err error) {
+// log was parked already. at gets where the lease stands then.
+func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome, at *stood) (twice bool, err error) {
 	l.mu.Lock()
 	pos, unsettled := l.pos, l.unsettled.Clone()
 	l.mu.Unlock()
@@ -116,7 +118,8 @@ func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome
 			unsettled.Remove(o.Delivery.Seq, o.Delivery.Seq)
 		}
 	}
-	result, err := tx.ExecContext(ctx, sqlSettle, pos, encodeNumbers(unsettled), leaseMicros(l.claim.TTL), l.survived, l.claim.Route, l.claim.Shard, l.token)
+	at.pos, at.unsettled = pos, encodeNumbers(unsettled)
+	result, err := tx.ExecContext(ctx, sqlSettle, pos, at.unsettled, leaseMicros(l.claim.TTL), l.survived, l.claim.Route, l.claim.Shard, l.token)
 	if err != nil {
 		return false, fmt.Errorf("move the cursor: %w", err)
 	}
@@ -124,7 +127,7 @@ func (l *lease) record(ctx context.Context, tx *sql.Tx, outcomes []relay.Outcome
 		if err != nil {
 			return false, fmt.Errorf("move the cursor: %w", err)
 		}
-		return false, relay.ErrFenced
+		return false, l.lost(ctx, tx)
 	}
 	var touched []string // keys whose parked messages changed, each once
 	seen := map[string]bool{}

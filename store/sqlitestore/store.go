@@ -43,6 +43,9 @@ type Store struct {
 	reads *sql.DB
 	watch watch
 
+	mu    sync.Mutex
+	stood map[place]stood // where leases stood whose cursors are gone
+
 	cleaning sync.Mutex
 	cleaner  cleaner
 }
