@@ -201,6 +201,7 @@ func (w *world) explain(sql, mode string) string {
 				"text": "'route'", "integer": "0", "bigint": "100000", "uuid": "gen_random_uuid()", "boolean": "true",
 				"bigint[]": "'{5,6,7}'", "text[]": "'{k1,k2,k3}'", "integer[]": "'{1,1,1}'",
 				"boolean[]": "'{t,t,t}'", "timestamp with time zone": "now()", "uuid[]": "array_fill(gen_random_uuid(), '{3}')",
+				"double precision": "1",
 			}[typ]
 			if i == 2 && typ == "text" { // the token
 				values[i] = "gen_random_uuid()::text"

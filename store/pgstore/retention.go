@@ -42,24 +42,25 @@ const (
 	// ends where it has looked. The lowest number up to there that may still be
 	// needed, of a row or of one that may yet appear, is told. A row that was given
 	// an old number again stays: its number counts as done, and it was never read.
-	cleanLogSQL = `WITH at AS MATERIALIZED (
-			SELECT least(min(c.pos), $3) AS upto FROM {s}.cursor AS c WHERE c.shard = $1
+	cleanLogSQL = `WITH cursors AS MATERIALIZED (
+			SELECT route, pos, unsettled, seen, checked, checked_xid, restored FROM {s}.cursor WHERE shard = $1),
+		at AS MATERIALIZED (
+			SELECT least(min(pos), $3) AS upto FROM cursors
 			HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM {s}.member AS m CROSS JOIN unnest(m.routes) AS r (route)
-				WHERE m.expires > clock_timestamp() AND NOT EXISTS (SELECT FROM {s}.cursor AS k WHERE k.route = r.route AND k.shard = $1))),
+				WHERE m.expires > clock_timestamp() AND r.route NOT IN (SELECT route FROM cursors))),
 		page AS MATERIALIZED (
 			SELECT ctid AS row, seq, created_at <= statement_timestamp() - $5 * interval '1 microsecond' AS old,
-				EXISTS (SELECT FROM {s}.cursor AS c WHERE c.shard = $1 AND ` + reusedRule + `) AS unread
+				EXISTS (SELECT FROM cursors AS c WHERE ` + reusedRule + `) AS unread
 			FROM {log} AS l WHERE seq > $2 AND seq <= (SELECT upto FROM at) ORDER BY seq LIMIT $4),
 		last AS MATERIALIZED (SELECT CASE WHEN $6 AND count(*) < $4 THEN (SELECT upto FROM at) ELSE max(seq) FILTER (WHERE old OR $6) END AS seq,
 			count(*) AS rows FROM page),
 		waiting AS MATERIALIZED (SELECT range_agg(w.numbers) AS numbers, min(greatest(lower(w.numbers), $2 + 1)) AS first FROM (
-				SELECT unnest(unsettled) FROM {s}.cursor WHERE shard = $1 UNION ALL
+				SELECT unnest(unsettled) FROM cursors UNION ALL
 				SELECT unnest(numbers) FROM {s}.gap WHERE shard = $1) AS w (numbers)
 			WHERE w.numbers && int8range($2, (SELECT seq FROM last), '(]')),
-		followers AS MATERIALIZED (SELECT f.seq FROM {s}.cursor AS c CROSS JOIN LATERAL (
+		followers AS MATERIALIZED (SELECT f.seq FROM cursors AS c CROSS JOIN LATERAL (
 				SELECT seq FROM {s}.parked WHERE route = c.route AND shard = $1 AND seq > $2 AND seq <= (SELECT seq FROM last)
-					AND payload IS NULL AND state NOT IN ('failed', 'expired', 'discarded') OFFSET 0) AS f
-			WHERE c.shard = $1),
+					AND payload IS NULL AND state NOT IN ('failed', 'expired', 'discarded') OFFSET 0) AS f),
 		free AS MATERIALIZED (
 			SELECT row, seq FROM page WHERE old AND NOT unread AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),
 		gone AS (DELETE FROM {log} WHERE ctid = ANY (ARRAY(SELECT row FROM free)) RETURNING 1)
