@@ -101,6 +101,7 @@ func TestNameMoves(t *testing.T) {
 		if first.Connects() == before {
 			t.Error("nobody came back to the first address")
 		}
+		recorded(t, server)
 		mu.Lock()
 		defer mu.Unlock()
 		t.Logf("%d times the address was asked for", asked)

@@ -217,9 +217,27 @@ func (w *world) cpu() time.Duration {
 	return time.Duration(ticks) * time.Second / 100 // Linux counts in hundredths, for programs
 }
 
-// end ends the relay as an operator does.
+// recorded waits until every message of the database counts as sent.
+func recorded(t testing.TB, at string) {
+	t.Helper()
+	programs.Eventually(t, "everything is recorded as sent", nil, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
+		defer cancel()
+		conn, err := connect(ctx, at)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		var left int
+		err = conn.QueryRow(ctx, "SELECT count(*) FROM postrider.messages WHERE state <> 'sent'").Scan(&left)
+		return programs.Unless(err == nil && left == 0, "%d are not (%v)", left, err)
+	})
+}
+
+// end ends the relay as an operator does. Nobody may write any more.
 func (w *world) end() {
 	w.t.Helper()
+	recorded(w.t, w.server.URL(database))
 	w.health.stop()
 	if code := w.relay.Terminate(); code != 0 {
 		w.t.Errorf("exit code %d", code)
