@@ -229,7 +229,7 @@ WHERE p.shard = {{$shard}} AND NOT EXISTS (SELECT FROM {{$.Schema}}.log_{{$shard
 --
 -- In this and the next functions every type and operator has its schema: the
 -- caller's search_path may have others of the same names. (A SET clause would
--- do, and cost more than the rest of the function.)
+-- do it too, at a cost for every call.)
 CREATE FUNCTION {{.Schema}}.shard_of(key text) RETURNS integer
 LANGUAGE plpgsql VOLATILE AS $shard$ -- in SQL it would take ten times as long
 DECLARE
