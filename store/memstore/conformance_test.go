@@ -14,6 +14,7 @@ import (
 
 func TestStoreConforms(t *testing.T)   { conformance.Store(t, harness) }
 func TestSharingConforms(t *testing.T) { conformance.Sharing(t, harness) }
+func TestAdminConforms(t *testing.T)   { conformance.Admin(t, harness) }
 func TestInboxConforms(t *testing.T)   { conformance.Inbox(t, inboxHarness) }
 
 func harness(_ testing.TB, shards int) conformance.Harness[*memstore.Tx] {
@@ -24,7 +25,7 @@ func harness(_ testing.TB, shards int) conformance.Harness[*memstore.Tx] {
 		Commit:   func(_ context.Context, tx *memstore.Tx) error { return tx.Commit() },
 		Rollback: func(_ context.Context, tx *memstore.Tx) error { return tx.Rollback() },
 		Now:      func(context.Context) (time.Time, error) { return time.Now(), nil },
-		Operate:  s.Operate,
+		Operate:  s.Operate, Admin: memstore.NewAdmin(s),
 		SetPaused: func(_ context.Context, route string, paused bool) error {
 			s.SetPaused(route, paused)
 			return nil

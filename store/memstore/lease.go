@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/internal/numset"
@@ -24,7 +25,11 @@ type cursor struct {
 	deaths  int   // of leases, in a row
 	token   int64 // grows with every lease
 	expires time.Time
-	matches func(topic string) bool // the last claim's
+	topics  []string                // the last claim's
+	matches func(topic string) bool // and what they take
+
+	topicsFrom int64 // the number above which topics holds
+	started    int64 // the number above which the route began
 
 	// As of the last Settle: every number up to pos is settled, but for those
 	// in unsettled (handed out without an outcome, or not visible yet).
@@ -86,7 +91,10 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 		c.deaths++
 	}
 	c.owner, c.expires = claim.Owner, now.Add(claim.TTL)
-	c.matches = matches
+	if c.topics != nil && !slices.Equal(c.topics, claim.Topics) {
+		c.topicsFrom = c.pos
+	}
+	c.topics, c.matches = slices.Clone(claim.Topics), matches
 	c.reload(claim.Hold)
 	l := &lease{
 		store: s, cursor: c, claim: claim, matches: matches, token: c.token, deadline: now.Add(claim.TTL),
@@ -108,6 +116,7 @@ func (s *Store) newCursor(claim relay.Claim) *cursor {
 	if claim.Start == relay.StartNow {
 		log := s.shards[claim.Shard]
 		c.pos = int64(len(log))
+		c.started, c.topicsFrom = c.pos, c.pos
 		for i, r := range log {
 			if r.tx.state == txOpen { // it commits after the cursor exists
 				c.unsettled.Add(int64(i+1), int64(i+1))

@@ -14,7 +14,8 @@ var _ relay.Sharer = (*Store)(nil)
 // member is a relay on the roster. The Store's mutex guards it.
 type member struct {
 	routes  []string
-	joined  int // later ones have greater numbers
+	joined  int       // later ones have greater numbers
+	since   time.Time // when it joined
 	expires time.Time
 }
 
@@ -30,7 +31,7 @@ func (s *Store) Look(ctx context.Context, self relay.Member, ttl time.Duration) 
 	me, ok := s.members[self.Owner]
 	if !ok {
 		s.joins++
-		me.joined = s.joins
+		me.joined, me.since = s.joins, now
 	}
 	me.routes, me.expires = slices.Clone(self.Routes), now.Add(ttl)
 	s.members[self.Owner] = me
@@ -52,13 +53,28 @@ func (s *Store) Leave(_ context.Context, owner string) error {
 	return nil
 }
 
+// pause is of a paused route: when, by whom, and why.
+type pause struct {
+	at       time.Time
+	by, note string
+}
+
+// setPaused is SetPaused for callers that hold mu; false: it is so already.
+func (s *Store) setPaused(route string, paused bool, p pause) bool {
+	if _, was := s.paused[route]; was == paused {
+		return false
+	}
+	if paused {
+		s.paused[route] = p
+	} else {
+		delete(s.paused, route)
+	}
+	return true
+}
+
 // SetPaused says whether the route is paused: then no relay reads it.
 func (s *Store) SetPaused(route string, paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if paused {
-		s.paused[route] = struct{}{}
-	} else {
-		delete(s.paused, route)
-	}
+	s.setPaused(route, paused, pause{at: time.Now()})
 }

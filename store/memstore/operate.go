@@ -16,6 +16,11 @@ func (s *Store) Operate(ctx context.Context, op admin.Operation) (changed []int6
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.operate(op)
+}
+
+// operate is Operate for callers that hold mu.
+func (s *Store) operate(op admin.Operation) (changed []int64, err error) {
 	c := s.cursors[cursorKey{op.Route, op.Shard}]
 	if c == nil {
 		return nil, nil
@@ -77,7 +82,7 @@ func (c *cursor) operate(p *parked, action admin.Action) bool {
 
 // replay parks a message of the log that has been sent as due.
 func (s *Store) replay(c *cursor, shard int, seq int64) bool {
-	if seq < 1 || seq > c.pos || c.unsettled.Has(seq) || c.parked[seq] != nil {
+	if seq <= c.started || seq > c.pos || c.unsettled.Has(seq) || c.parked[seq] != nil {
 		return false
 	}
 	r := &s.shards[shard][seq-1]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/internal/shardkey"
 	"github.com/postrider/postrider/outbox"
 )
@@ -47,7 +48,8 @@ type Store struct {
 
 	members map[string]member // by owner
 	joins   int
-	paused  map[string]struct{} // routes that nobody is to read
+	paused  map[string]pause // routes that nobody is to read
+	audit   []admin.Entry    // an entry's ID is its index plus one
 }
 
 type row struct {
@@ -68,7 +70,7 @@ func New(options Options) *Store {
 		changed: make(chan struct{}),
 
 		members: make(map[string]member),
-		paused:  make(map[string]struct{}),
+		paused:  make(map[string]pause),
 	}
 }
 
