@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// farJump is how many numbers after the last known one are missing before a row
-// that is then worth a question: whether somebody has chosen that number.
-const farJump = 1 << 20
-
 // errAltered: what the state rests on may not hold any more.
 var errAltered = errors.New("the log's sequence was altered or begun anew, or the server was started again: loading the state anew")
 

@@ -34,11 +34,6 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	}
 	split, _ := slices.BinarySearchFunc(got.rows, pos+1, func(d relay.Delivery, n int64) int { return cmp.Compare(d.Seq, n) })
 	late, fresh, seen := got.rows[:split], got.rows[split:], got.seen
-	if n := len(fresh); n > 0 && fresh[n-1].Seq-pos > farJump && fresh[n-1].Seq-l.tail > farJump {
-		if err := l.store.guard(ctx, l.reader.shard); err != nil {
-			return err
-		}
-	}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,7 +75,7 @@ func TestPartsOfTheSchemaAreGone(t *testing.T) {
 	pool := open(t)
 	for i, test := range []struct{ sql, says, mend string }{
 		{`DROP TABLE {s}.log_1 CASCADE`, "lacks log_1, log_1_seq, messages", ""},
-		{`DROP TABLE {s}.gap`, "lacks gap", ""},
+		{`DROP TABLE {s}.gap CASCADE`, "lacks gap, messages", ""},
 		{`TRUNCATE {s}.meta`, "is empty", "made the schema: "},
 	} {
 		o := newOffice(t, pool, fmt.Sprint("gone ", i), 2, "route")
