@@ -8,6 +8,7 @@ SHELL := /bin/bash
 GO ?= go
 PACKAGES ?= work# of which packages: a pattern of the go command; work is the whole workspace
 RUN ?=#            of which tests: a regular expression
+DURATION ?=#       of the random load and faults in `make soak`: such as 2h; half an hour unless it is set
 ARGS ?=#           for `make demo`
 BENCH_ARGS ?=#     for `make bench`: sections, then flags; -h lists them
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -68,10 +69,10 @@ alone: # that the product builds without the workspace, as its users get it
 	GOWORK=off $(GO) vet ./...
 
 .PHONY: soak
-soak: tools ## The tests at full size, for hours; takes PACKAGES and RUN as well
+soak: tools ## The tests at full size, for hours; takes PACKAGES and RUN; DURATION=2h of random load and faults
 	@mkdir -p .artifacts
-	@echo "POSTRIDER_TEST_SIZE=full $(TEST) -count=1 -timeout 4h $(PACKAGES)   # $$(date -u +%FT%TZ), commit $(VERSION)" | tee .artifacts/soak.txt
-	POSTRIDER_TEST_SIZE=full $(WITH) $(TEST) -count=1 -timeout 4h -json $(PACKAGES) | $(REPORT) -v | tee -a .artifacts/soak.txt
+	@echo "POSTRIDER_TEST_SIZE=full POSTRIDER_TEST_DURATION=$(DURATION) $(TEST) -count=1 -timeout 8h $(PACKAGES)   # $$(date -u +%FT%TZ), commit $(VERSION)" | tee .artifacts/soak.txt
+	POSTRIDER_TEST_SIZE=full POSTRIDER_TEST_DURATION=$(DURATION) $(WITH) $(TEST) -count=1 -timeout 8h -json $(PACKAGES) | $(REPORT) -v | tee -a .artifacts/soak.txt
 
 .PHONY: bench
 bench: ## This project beside its peers, as Markdown; make bench BENCH_ARGS="drain --rounds 5"

@@ -2,7 +2,7 @@
 // sending them, for tests of what a relay does to its database over time, and of
 // what it takes. It takes the messages of package load.
 //
-//	counter [-route NAME] [-sent 1m] [-dead] [-retry N] [-every 1s]
+//	counter [-route NAME] [-sent 1m] [-dead] [-retry N] [-every 1s] [-sink ADDRESS]
 //
 // The database is in COUNTER_DATABASE. While it works it prints a Report as a
 // line of JSON from time to time, and a last one when it has stopped; SIGUSR1
@@ -47,6 +47,7 @@ func run(ctx context.Context) error {
 	route := flag.String("route", "count", "name of the route")
 	sent := flag.Duration("sent", relay.DefaultRetentionSent, "how long sent messages are kept")
 	dead := flag.Bool("dead", false, "begin with a broker that is away")
+	sink := flag.String("sink", "", "address of a load.Sink that counts instead")
 	retry := flag.Int("retry", 0, "refuse every Nth message once; 0: none")
 	every := flag.Duration("every", time.Second, "between two reports")
 	lease := flag.Duration("lease", 5*time.Second, "of each shard")
@@ -56,6 +57,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	config.MaxConns = 8 // the command's default
+	config.ConnConfig.RuntimeParams["application_name"] = "counter"
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err
@@ -67,9 +69,13 @@ func run(ctx context.Context) error {
 	}
 	counter := load.NewCounter(*retry)
 	counter.SetDead(*dead)
+	var publisher outbox.Publisher = counter
+	if *sink != "" {
+		publisher = load.Dial(*sink)
+	}
 	r, err := relay.New(relay.Config{
 		Store:     store,
-		Routes:    []relay.Route{{Name: *route, Topics: []string{"**"}, Publisher: counter, Retry: relay.RetryPolicy{Initial: 100 * time.Millisecond, Max: time.Second}}},
+		Routes:    []relay.Route{{Name: *route, Topics: []string{"**"}, Publisher: publisher, Retry: relay.RetryPolicy{Initial: 100 * time.Millisecond, Max: time.Second}}},
 		Lease:     *lease,
 		Retention: relay.Retention{Sent: max(*sent, time.Nanosecond)},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -107,5 +113,3 @@ func run(ctx context.Context) error {
 		}
 	}
 }
-
-var _ outbox.Publisher = (*load.Counter)(nil)

@@ -123,6 +123,14 @@ func (c *Counter) count(m *outbox.Message, now time.Time) bool {
 	return true
 }
 
+// Seen reports whether number n of a key has come.
+func (c *Counter) Seen(key string, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := c.seen[key]
+	return n/64 < len(seen) && seen[n/64]&(1<<(n%64)) != 0
+}
+
 // Report returns what was seen, and begins a new set of delays.
 func (c *Counter) Report() Report {
 	c.mu.Lock()

@@ -47,9 +47,45 @@ type Load struct {
 	Size    int // of a payload, in bytes
 	// Name begins the keys, so that two loads have different ones.
 	Name string
+	// Tolerant: a database that is away ends nothing. What a transaction did that
+	// ended in an error stays open.
+	Tolerant bool
 
 	committed atomic.Int64
 	slowest   atomic.Int64
+
+	mu   sync.Mutex
+	sure map[string]map[int]bool // numbers by key; false: perhaps committed
+}
+
+// Lost are messages that were committed and did not come to the counter.
+func (l *Load) Lost(c *Counter) (lost []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, numbers := range l.sure {
+		for n, sure := range numbers {
+			if sure && !c.Seen(key, n) {
+				lost = append(lost, fmt.Sprintf("number %d of key %s", n, key))
+			}
+		}
+	}
+	return lost
+}
+
+// note keeps what became of a message, of a tolerant load.
+func (l *Load) note(key string, n int, committed bool) {
+	if !l.Tolerant {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sure == nil {
+		l.sure = map[string]map[int]bool{}
+	}
+	if l.sure[key] == nil {
+		l.sure[key] = map[int]bool{}
+	}
+	l.sure[key][n] = committed
 }
 
 // Committed is how many messages were committed.
@@ -97,10 +133,14 @@ func (l *Load) write(ctx context.Context, writer int) error {
 		err := pgx.BeginFunc(context.WithoutCancel(ctx), l.Pool, func(tx pgx.Tx) error {
 			return enqueue.Enqueue(context.WithoutCancel(ctx), tx, Message(key, numbers[at]+1, begun, l.Size))
 		})
-		if err != nil {
-			return fmt.Errorf("enqueue number %d of key %s: %w", numbers[at]+1, key, err)
-		}
 		numbers[at]++
+		l.note(key, numbers[at], err == nil)
+		if err != nil && l.Tolerant {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("enqueue number %d of key %s: %w", numbers[at], key, err)
+		}
 		l.committed.Add(1)
 		for took := int64(time.Since(begun)); ; {
 			if slowest := l.slowest.Load(); took <= slowest || l.slowest.CompareAndSwap(slowest, took) {
