@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/source/poll"
 )
 
@@ -133,8 +132,7 @@ func TestALogBegunAnewBetweenTwoLooks(t *testing.T) {
 		if err := lease.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var next relay.Lease
-		next, err = w.tryAcquire()
+		_, err = w.tryAcquire()
 		if mistake != nil {
 			if err != nil {
 				t.Errorf("with the mistake it was noticed: %v", err)
@@ -148,7 +146,7 @@ func TestALogBegunAnewBetweenTwoLooks(t *testing.T) {
 		if _, err := w.pool.Exec(t.Context(), mend, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
 		}
-		next = w.acquire()
+		next := w.acquire()
 		if _, err := w.receive(next, 7, 10*time.Second); err != nil {
 			t.Fatal(err)
 		}
