@@ -149,7 +149,19 @@ func (s *soak) drain(l *load.Load) {
 	})
 	s.sample(0)
 	for _, r := range s.relays {
-		r.stop()
+		s.end(r)
+	}
+}
+
+// end stops a relay. Without the database it may not be able to record
+// everything, nor what it had in hand when it lost a lease that it did not get
+// back since.
+func (s *soak) end(r *relay) {
+	s.t.Helper()
+	r.signal(syscall.SIGTERM)
+	<-r.ended
+	if code := r.cmd.ProcessState.ExitCode(); code != 0 && code != 4 {
+		s.t.Errorf("a relay ended with %d", code)
 	}
 }
 
@@ -172,12 +184,7 @@ func (s *soak) fault() {
 		r.signal(syscall.SIGCONT)
 	case 4, 5:
 		s.faults["relays ended cleanly"]++
-		r.signal(syscall.SIGTERM)
-		<-r.ended
-		// Without the database it may not be able to record everything.
-		if code := r.cmd.ProcessState.ExitCode(); code != 0 && code != 4 {
-			s.t.Errorf("a relay ended with %d", code)
-		}
+		s.end(r)
 		s.relays[at] = s.start()
 	case 6, 7:
 		s.faults["times the broker was away"]++
