@@ -188,12 +188,15 @@ func exec(ctx context.Context, db *pgxpool.Pool, statements ...string) error {
 }
 
 // connect opens a pool whose connections are there already.
-func connect(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, url string, connections int, adapt ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	config.MaxConns = int32(connections)
+	for _, f := range adapt {
+		f(config)
+	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return nil, err

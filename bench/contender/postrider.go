@@ -89,9 +89,13 @@ func (p Postrider) FillSent(ctx context.Context, db *pgxpool.Pool, reader string
 	return nil
 }
 
-// Open connects and configures a relay with one route for all topics.
+// Open connects as the command does and configures a relay with one route for
+// all topics.
 func (Postrider) Open(ctx context.Context, o Options, sink *Sink) (func(context.Context) error, error) {
-	db, err := connect(ctx, o.URL, postriderConnections)
+	db, err := connect(ctx, o.URL, postriderConnections, func(c *pgxpool.Config) {
+		pgstore.Quiet(c)
+		pgstore.Watchful(c, 0)
+	})
 	if err != nil {
 		return nil, err
 	}

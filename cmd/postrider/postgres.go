@@ -58,6 +58,7 @@ func connectPostgres(ctx context.Context, c *config.Config, watchful bool) (*pos
 	if err != nil {
 		return nil, err
 	}
+	pgstore.Quiet(settings)
 	if watchful {
 		pgstore.Watchful(settings, 0)
 	}
