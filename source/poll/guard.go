@@ -12,11 +12,10 @@ var errAltered = errors.New("the log's sequence was altered or begun anew, or th
 // watchOver looks for what somebody has changed about the log by hand, at the
 // sequence's file with every poll and at everything else now and then.
 func (l *lease) watchOver(ctx context.Context, t tick) error {
-	file := t.files[l.reader.shard]
 	if l.file == 0 {
-		l.file = file
+		l.file = t.file
 	}
-	if l.file != file {
+	if l.file != t.file {
 		return errAltered
 	}
 	now := time.Now()

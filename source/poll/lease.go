@@ -50,11 +50,17 @@ type lease struct {
 	polled     time.Time // when it last asked for new numbers
 	crowded    bool      // more is due at once than was read
 	timed      bool      // what waited for a time was read last
+	quiet      bool      // nothing is parked that will be due before nextParked
 	nextGuard  time.Time
 	file       int64 // of the sequence; 0: not known yet
 	nextHeal   time.Time
 	healed     string // the key up to which was looked for ones that wait for nothing
 	nextLocks  time.Time
+
+	// The watch's, under its lock; it reads what is Receive's while that waits.
+	calls  chan call // of one; empty while the lease waits
+	asks   bool      // this one asks for all
+	joined int64     // how many statements were begun when it began to wait
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -75,6 +81,7 @@ func newLease(s *Store, w *watch, claim relay.Claim, match func(string) bool, c 
 		pos:      c.Pos,
 		deadline: c.Deadline(),
 		parked:   map[int64]struct{}{},
+		calls:    make(chan call, 1),
 	}
 	// What was unsettled is missing until it is read again.
 	for id, numbers := range c.Gaps {
@@ -157,9 +164,9 @@ func (l *lease) Receive(ctx context.Context, max int) ([]relay.Delivery, error) 
 	}
 }
 
-// wait lets the next poll pass, and probes what is missing.
+// wait waits for a poll that concerns the lease, and probes what is missing.
 func (l *lease) wait(ctx context.Context, max int) error {
-	tick, err := l.watch.next(ctx)
+	tick, err := l.watch.next(ctx, l)
 	l.polled = time.Now()
 	if err != nil {
 		return err
@@ -168,20 +175,17 @@ func (l *lease) wait(ctx context.Context, max int) error {
 		return err
 	}
 	l.mu.Lock()
-	missing, behind := !l.gaps.empty(), tick.tails[l.reader.shard] < l.pos
-	if !behind {
-		l.bounds.hold(tick.began)
-	}
+	missing, behind := !l.gaps.empty(), tick.tail < l.pos
 	l.mu.Unlock()
 	if behind {
-		// The poll may have begun before the last page was read, for another
-		// lease; only a tail that is read now can show that numbers are gone.
+		// Only a tail that is read now can show that numbers are gone, and the page
+		// tells why they may be.
 		if err := l.readPage(ctx, max); err != nil {
 			return err
 		}
 		return l.checkTail(ctx)
 	}
-	l.tail = min(tick.tails[l.reader.shard], lastNumber)
+	l.tail = min(tick.tail, lastNumber)
 	if missing {
 		if err := l.askLocks(ctx); err != nil {
 			return err
@@ -191,6 +195,21 @@ func (l *lease) wait(ctx context.Context, max int) error {
 		return l.readPage(ctx, max)
 	}
 	return nil
+}
+
+// concerned reports whether there is something to do for the lease, which waits.
+// fresh: the poll began after that did, so that its tail is no older than what
+// was read.
+func (l *lease) concerned(t tick, fresh bool, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.tail >= l.pos {
+		l.bounds.hold(t.began)
+	} else if !fresh {
+		return false
+	}
+	return t.tail != l.pos || t.suspect || t.file != l.file || !l.gaps.empty() ||
+		now.After(l.nextGuard) || now.After(l.nextHeal) || l.parkedDueAt(now)
 }
 
 // behind reports whether numbers are known to be drawn that were not read.

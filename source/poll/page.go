@@ -28,7 +28,7 @@ func (l *lease) readPage(ctx context.Context, max int) error {
 	if pos < pgstore.FarNumber && l.tail < pgstore.FarNumber {
 		last = pgstore.FarNumber - 1 // whoever has a greater number has chosen it
 	}
-	got, err := l.reader.read(ctx, l.reader.pageSQL, numbers, numset.Range{First: pos + 1, Last: last}, limit)
+	got, err := l.reader.read(ctx, numbers, numset.Range{First: pos + 1, Last: last}, limit, false)
 	if err != nil {
 		return err
 	}

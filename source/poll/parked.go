@@ -11,7 +11,11 @@ import (
 func (l *lease) parkedDue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.parked) < maxParkedOut && l.returns%2 == 0 && (l.wake || !time.Now().Before(l.nextParked))
+	return l.parkedDueAt(time.Now())
+}
+
+func (l *lease) parkedDueAt(now time.Time) bool {
+	return len(l.parked) < maxParkedOut && l.returns%2 == 0 && (l.wake || !now.Before(l.nextParked))
 }
 
 // turn tells what is read next. What is due at once (a long line that goes on)
@@ -58,14 +62,14 @@ func (l *lease) readParked(ctx context.Context, max int) error {
 	if !timed {
 		l.crowded = len(due) == limit
 	}
-	l.timed = timed
+	l.timed, l.quiet = timed, false
 	switch {
 	case timed && len(except) < maxAtOnceOut:
 		l.wake = true // for the others
 	case len(due) == limit || bytes >= relay.PageBytes:
 		l.wake = true
 	case next < 0 || next > parkedPoll:
-		next = parkedPoll
+		next, l.quiet = parkedPoll, len(l.parked) == 0
 	}
 	l.nextParked = time.Now().Add(next)
 	return nil

@@ -47,7 +47,7 @@ func (l *lease) stepPass(ctx context.Context) error {
 		return nil
 	}
 	numbers, in, limit, left := p.next(l.store.cfg.PageSize)
-	got, err := l.reader.read(ctx, l.reader.probeSQL, numbers, in, limit)
+	got, err := l.reader.read(ctx, numbers, in, limit, true)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,12 @@ func TestPlansOnLargeTables(t *testing.T) {
 	)
 	parked := w.receiveUntil(lease, func(d relay.Delivery) bool { return d.Parked })
 	settle(relay.Outcome{Delivery: parked, State: outbox.StateRetrying, Attempts: 2, RetryAfter: time.Hour})
+	if err := lease.(relay.Recaller).Recall(t.Context(), []int64{5, 6, 7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgstore.DueSoon(t.Context(), rewriting{w.pool, w.rewrite}, "", []pgstore.RouteShard{{Route: "route"}}, time.Second); err != nil {
+		t.Fatal(err)
+	}
 	operator := pgstore.NewAdmin(rewriting{w.pool, w.rewrite}, "")
 	for _, action := range []admin.Action{admin.Retry, admin.Release, admin.Discard, admin.Replay} {
 		op := admin.Operation{Action: action, Route: "route", Seqs: []int64{5, 6, 7, int64(rows)}}
@@ -63,6 +69,11 @@ func TestPlansOnLargeTables(t *testing.T) {
 	}
 	w.rewrite = nil
 
+	for _, part := range []string{"state = 'pending' AND EXISTS (SELECT FROM held)", "WITH ORDINALITY AS l (route, shard"} {
+		if !slices.ContainsFunc(statements, func(sql string) bool { return strings.Contains(sql, part) }) {
+			t.Errorf("no statement with %q was run", part)
+		}
+	}
 	types := map[string]string{}
 	for _, sql := range statements {
 		if !strings.Contains(sql, "log_0") && !strings.Contains(sql, "parked") || strings.Contains(sql, "_seq") || strings.Contains(sql, "GROUP BY key") {
@@ -123,7 +134,7 @@ func (w *world) blocksOfPage(from int) int64 {
 	w.rewrite = nil
 	var plan string
 	err := w.pool.QueryRow(w.tb.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+page,
-		"route", 0, leaseToken(w), []int64{}, int64(from+1), int64(math.MaxInt64), 1000).Scan(&plan)
+		"route", 0, leaseToken(w), int64(from+1), int64(math.MaxInt64), 1000).Scan(&plan)
 	if err != nil {
 		w.tb.Fatal(err)
 	}

@@ -20,7 +20,7 @@ type Querier interface {
 // 0. Numbers up to the tail that are not there belong to transactions that are
 // open or were rolled back.
 func Tails(ctx context.Context, db Querier, schema Schema, shards []int) (map[int]int64, error) {
-	rows, err := db.Query(ctx, TailsSQL(schema, shards))
+	rows, err := db.Query(ctx, tailsSQL(schema, shards))
 	if err != nil {
 		return nil, fmt.Errorf("read the sequences of the log: %w", err)
 	}
@@ -33,11 +33,13 @@ func Tails(ctx context.Context, db Querier, schema Schema, shards []int) (map[in
 	return tails, nil
 }
 
-// TailsSQL is the statement of Tails.
-func TailsSQL(schema Schema, shards []int) string {
+// TailColumn is the tail, in a SELECT from a shard's sequence.
+const TailColumn = `CASE WHEN is_called THEN last_value ELSE last_value - 1 END`
+
+func tailsSQL(schema Schema, shards []int) string {
 	parts := make([]string, len(shards))
 	for i, shard := range shards {
-		parts[i] = fmt.Sprintf(`SELECT %d, CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM %s`, shard, schema.LogSequence(shard))
+		parts[i] = fmt.Sprintf(`SELECT %d, %s FROM %s`, shard, TailColumn, schema.LogSequence(shard))
 	}
 	return strings.Join(parts, " UNION ALL ")
 }
