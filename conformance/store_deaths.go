@@ -63,7 +63,7 @@ func deathTests[Tx any]() []storeTest[Tx] {
 			r.enqueue(messages("", "sent", "unsettled", "due", "later")...)
 			lease := r.acquire()
 			got := r.expect(lease, "sent", "unsettled", "due", "later")
-			r.settle(lease, sent(got[0])[0], retrying(got[2], 0), retrying(got[3], 100*time.Millisecond))
+			r.settle(lease, sent(got[0])[0], retrying(got[2], 0), retrying(got[3], 3*time.Second)) // longer than the next lease takes on a busy machine
 			again(r, r.expect(lease, "due"), false)
 			r.quietFor(lease, 10*time.Millisecond) // clocks tick in milliseconds
 			lease = r.acquire()
