@@ -71,7 +71,7 @@ GRANT DELETE ON {{.Schema}}.gap, {{.Schema}}.mark TO {{.Operator}};
 GRANT INSERT (who, action, route, filter, count, note), UPDATE (count) ON {{.Schema}}.audit TO {{.Operator}};
 
 -- A consumer that keeps its inbox here.
-GRANT SELECT, INSERT ON {{.Schema}}.inbox TO {{.Consumer}};
+GRANT SELECT, INSERT, DELETE ON {{.Schema}}.inbox TO {{.Consumer}};
 
 -- What a later migration adds can be read until this is run again.
 ALTER DEFAULT PRIVILEGES FOR ROLE {{.Owner}} IN SCHEMA {{.Schema}} GRANT SELECT ON TABLES TO {{.Relay}}, {{.Viewer}}, {{.Operator}};

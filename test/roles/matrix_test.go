@@ -80,7 +80,7 @@ operator
   takes_topic: EXECUTE
 
 consumer
-  inbox: SELECT, INSERT every
+  inbox: SELECT, INSERT every, DELETE, LOCK
 
 stranger
 `

@@ -231,7 +231,7 @@ func operate(t *testing.T, pool *pgxpool.Pool, schema pgstore.Schema) {
 	}
 }
 
-// consume records a message, and again.
+// consume records a message, and again, and forgets it.
 func consume(t *testing.T, r *rig) {
 	t.Helper()
 	ctx, inbox, id := t.Context(), pgstore.Inbox{DB: r.login("consumer"), Schema: r.opts.Schema}, uuid.New()
@@ -245,6 +245,9 @@ func consume(t *testing.T, r *rig) {
 		if err != nil {
 			t.Errorf("a consumer: %v", err)
 		}
+	}
+	if n, err := inbox.Forget(ctx, "shop", 0); err != nil || n != 1 {
+		t.Errorf("a consumer forgets %d messages: %v", n, err)
 	}
 }
 
