@@ -4,14 +4,27 @@
 package trouble
 
 import (
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/postrider/postrider/internal/pgserver"
 	"github.com/postrider/postrider/test/internal/programs"
 )
 
-func TestMain(m *testing.M) { os.Exit(programs.Main(m, programs.Postrider)) }
+func TestMain(m *testing.M) {
+	// Mostly these tests wait, so more of them fit than there are processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	os.Exit(programs.Main(m, programs.Postrider))
+}
+
+// atOnce is how many of the worlds live at a time.
+const atOnce = 6
 
 // everyVersion runs a test beside the others, on the machine's PostgreSQL and
 // on PostgreSQL 18.

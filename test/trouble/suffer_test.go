@@ -12,7 +12,7 @@ import (
 
 var (
 	// length is how long a trouble lasts.
-	length = time.Duration(testsize.Pick(4, 150)) * time.Second
+	length = time.Duration(testsize.Pick(3, 150)) * time.Second
 	// recovery is how soon messages flow after its end: 10 s, and what a busy
 	// machine needs. Only a soak has the machine for itself.
 	recovery = time.Duration(testsize.Pick(60, 12)) * time.Second
