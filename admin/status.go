@@ -38,8 +38,18 @@ type Status struct {
 	Relays []RelayStatus `json:"relays"`
 	// Unrouted are topics of recent messages that no route takes.
 	Unrouted []Unrouted `json:"unrouted"`
+	Stored   Stored     `json:"stored"`
 	// Log is what somebody has changed about the log by hand.
 	Log []LogProblem `json:"log,omitempty"`
+}
+
+// Stored is what is kept, sent messages included.
+type Stored struct {
+	// Bytes on the disk, of the messages, or of the whole file where they share it.
+	// 0: the store does not tell.
+	Bytes int64 `json:"bytes"`
+	// Oldest is when the oldest message of the log was enqueued; zero: it is empty.
+	Oldest time.Time `json:"oldest_at,omitzero"`
 }
 
 // LogProblem is something about a shard's log that somebody has changed by hand

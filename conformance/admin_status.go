@@ -41,6 +41,11 @@ func adminStatusTests[Tx any]() []storeTest[Tx] {
 				r.tb.Errorf("status %+v", s)
 			}
 			near(r, "its time", s.At)
+			if !s.Stored.Oldest.IsZero() {
+				r.tb.Errorf("the oldest message is of %v", s.Stored.Oldest)
+			}
+			r.enqueue(messages("k", "a", "b")...)
+			near(r, "the oldest message", r.status().Stored.Oldest)
 		}},
 		{name: "lag, counts and the last error", run: func(r *storeRig[Tx]) {
 			r.enqueue(message("k", "1"), message("k", "2"), message("k", "3"), message("", "4"), message("", "5"), message("", "6"), message("", "7"))

@@ -40,6 +40,8 @@ type StoreConfig struct {
 //	postrider_route_paused                    1 if an operator paused it
 //	postrider_route_orphaned                  1 if no relay serves it
 //	postrider_unrouted_messages               (no label) recent messages whose topic no route takes
+//	postrider_stored_bytes                    (no label) what the messages take on the disk, sent ones included; absent if the store does not tell
+//	postrider_oldest_stored_age_seconds       (no label) how long ago the oldest message of the log was enqueued; 0: it is empty
 //	postrider_store_up                        (no label) 1 if the database answered
 func NewStoreCollector(cfg StoreConfig) prometheus.Collector {
 	if cfg.MaxAge <= 0 {
@@ -71,11 +73,13 @@ var (
 	routePaused     = describe("route_paused", "1 if an operator paused the route. The same from every relay.", "route")
 	routeOrphaned   = describe("route_orphaned", "1 if no relay serves the route. The same from every relay.", "route")
 	unrouted        = describe("unrouted_messages", "Recent messages whose topic no route takes. The same from every relay.")
+	storedBytes     = describe("stored_bytes", "What the messages take on the disk, sent ones included. The same from every relay.")
+	oldestStored    = describe("oldest_stored_age_seconds", "How long ago the oldest message of the log was enqueued; 0 if it is empty. The same from every relay.")
 	storeUp         = describe("store_up", "1 if the database answered when it was last asked how the routes stand.")
 )
 
 func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{oldestPending, pendingMessages, parkedMessages, oldestParked, routePaused, routeOrphaned, unrouted, storeUp} {
+	for _, d := range []*prometheus.Desc{oldestPending, pendingMessages, parkedMessages, oldestParked, routePaused, routeOrphaned, unrouted, storedBytes, oldestStored, storeUp} {
 		ch <- d
 	}
 }
@@ -111,6 +115,10 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 		strays += u.Messages
 	}
 	gauge(unrouted, float64(strays))
+	if status.Stored.Bytes > 0 {
+		gauge(storedBytes, float64(status.Stored.Bytes))
+	}
+	gauge(oldestStored, admin.Age(status.Stored.Oldest, status.At).Seconds())
 	for i := range status.Routes {
 		r := &status.Routes[i]
 		gauge(oldestPending, admin.Age(r.OldestPending, status.At).Seconds(), r.Name)

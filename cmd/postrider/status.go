@@ -72,7 +72,7 @@ func (o *office) printStatus(s *admin.Status, problems []found) error {
 	if o.config.Database.Kind == config.Postgres {
 		head += ", schema " + safe(o.config.Schema)
 	}
-	lines := []string{fmt.Sprintf("%s, %s, %s, at %s", head, plural(s.Shards, "shard"), plural(len(s.Relays), "relay"), s.At.UTC().Format(time.RFC3339)), ""}
+	lines := []string{fmt.Sprintf("%s, %s, %s, at %s", head, plural(s.Shards, "shard"), plural(len(s.Relays), "relay"), s.At.UTC().Format(time.RFC3339)), stored(s), ""}
 	for _, f := range problems {
 		mark := "note: "
 		if f.Bad {
@@ -97,6 +97,16 @@ func (o *office) printStatus(s *admin.Status, problems []found) error {
 	}
 	return o.printRoutes(s)
 }
+
+// stored tells what is kept.
+func stored(s *admin.Status) string {
+	if s.Stored.Oldest.IsZero() {
+		return "keeps no messages in the log, " + mebibytes(s.Stored.Bytes) + " on the disk"
+	}
+	return "keeps messages of the last " + admin.Short(admin.Age(s.Stored.Oldest, s.At)) + ", " + mebibytes(s.Stored.Bytes) + " on the disk"
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 func (o *office) printRoutes(s *admin.Status) error {
 	t := newTable(o.p.Stdout)

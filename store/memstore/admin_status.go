@@ -23,6 +23,11 @@ func (a *Admin) Status(_ context.Context, o admin.StatusOptions) (admin.Status, 
 	defer s.mu.Unlock()
 	now := time.Now()
 	status := admin.Status{At: now, Shards: len(s.shards), Routes: []admin.RouteStatus{}, Relays: []admin.RelayStatus{}, Unrouted: s.unrouted(o.LookBack)}
+	for _, log := range s.shards {
+		if len(log) > 0 && (status.Stored.Oldest.IsZero() || log[0].message.CreatedAt.Before(status.Stored.Oldest)) {
+			status.Stored.Oldest = log[0].message.CreatedAt
+		}
+	}
 	for _, name := range s.routes(now) {
 		status.Routes = append(status.Routes, s.routeStatus(name, o.CountUpTo, now))
 	}

@@ -39,6 +39,10 @@ const (
 			) AS candidates (at))
 		FROM {s}.cursor AS c WHERE c.shard = {shard}`
 
+	// What a shard keeps, looked for behind what was deleted.
+	storedSQL = `SELECT pg_total_relation_size('{name}'::regclass), (SELECT created_at FROM {log}
+		WHERE seq > coalesce((SELECT low FROM {s}.retention WHERE shard = {shard}), 0) ORDER BY seq LIMIT 1)`
+
 	// A message that is replayed waits since an operator asked for it, however
 	// old it is.
 	countsSQL = `SELECT c.route, s.state, sum(n.count)::bigint, bool_or(n.count >= $1), min(o.at)
@@ -92,7 +96,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx, o admin.StatusOption
 	onEachLog := func(statement string) string {
 		parts := make([]string, len(shards))
 		for i := range shards {
-			parts[i] = "(" + strings.ReplaceAll(r.schema.logSQL(statement, i), "{shard}", fmt.Sprint(i)) + ")"
+			parts[i] = "(" + strings.NewReplacer("{shard}", fmt.Sprint(i), "{name}", quoteLiteral(r.schema.Log(i))).Replace(r.schema.logSQL(statement, i)) + ")"
 		}
 		return strings.Join(parts, " UNION ALL ")
 	}
@@ -107,6 +111,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx, o admin.StatusOption
 		{routeRowsSQL, nil, r.paused},
 		{membersSQL, nil, r.member},
 		{onEachLog(oldestSQL), nil, r.oldest},
+		{onEachLog(storedSQL), nil, r.stored},
 		{countsSQL, []any{o.CountUpTo}, r.count},
 		{lastErrorsSQL, nil, r.lastError},
 		{`SELECT topic, sum(count)::bigint, max(newest) FROM (` + onEachLog(recentTopicsSQL) + `) AS t (topic, count, newest) GROUP BY topic`, []any{o.LookBack}, r.topic},
@@ -188,6 +193,20 @@ func (r *statusReader) cursor(row pgx.CollectableRow) error {
 		s.Owner, route.Orphaned = owner, false
 	}
 	route.Add(s)
+	return nil
+}
+
+func (r *statusReader) stored(row pgx.CollectableRow) error {
+	var bytes int64
+	var oldest *time.Time
+	if err := row.Scan(&bytes, &oldest); err != nil {
+		return err
+	}
+	s := &r.status.Stored
+	s.Bytes += bytes
+	if oldest != nil && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
+		s.Oldest = *oldest
+	}
 	return nil
 }
 

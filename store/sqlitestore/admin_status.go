@@ -48,6 +48,23 @@ func (a *Admin) Status(ctx context.Context, o admin.StatusOptions) (admin.Status
 	return r.status, nil
 }
 
+// stored tells what the file takes, and from when the oldest message is.
+func (r *statusReader) stored() error {
+	s := &r.status.Stored
+	err := r.tx.QueryRowContext(r.ctx, `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()`).Scan(&s.Bytes)
+	for shard := 0; shard < r.status.Shards && err == nil; shard++ {
+		var at int64
+		err = r.tx.QueryRowContext(r.ctx, `SELECT created_at FROM `+logTable(shard)+` ORDER BY seq LIMIT 1`).Scan(&at)
+		switch oldest := time.UnixMicro(at).UTC(); {
+		case errors.Is(err, sql.ErrNoRows):
+			err = nil
+		case err == nil && (s.Oldest.IsZero() || oldest.Before(s.Oldest)):
+			s.Oldest = oldest
+		}
+	}
+	return err
+}
+
 // statusReader puts a Status together.
 type statusReader struct {
 	ctx     context.Context
@@ -76,7 +93,7 @@ func (r *statusReader) read() []error {
 			return []error{err}
 		}
 	}
-	var errs []error
+	errs := []error{r.stored()}
 	for i := range r.status.Routes {
 		errs = append(errs, r.parked(&r.status.Routes[i]))
 	}

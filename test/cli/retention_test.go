@@ -21,7 +21,7 @@ func TestSentMessagesAreDeleted(t *testing.T) {
 		_, text := get(t, monitor+"/metrics")
 		for _, want := range []string{
 			`postrider_in_flight_limit_messages\{route="default"\} 5000`, `postrider_in_flight_limit_bytes\{route="default"\} 6\.7`, `postrider_parked_pending_limit_messages\{route="default"\} 100000`,
-			`postrider_clean_failures_total 0`, `postrider_rate_wait_seconds_total\{route="default"\} 0`,
+			`postrider_clean_failures_total 0`, `postrider_stored_bytes [1-9]`, `postrider_oldest_stored_age_seconds [0-9]`, `postrider_rate_wait_seconds_total\{route="default"\} 0`,
 		} {
 			if !regexp.MustCompile(`(?m)^` + want).MatchString(text) {
 				t.Errorf("no metric is %s in\n%s", want, text)
