@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/test/internal/debian"
 	"github.com/postrider/postrider/test/internal/programs"
 )
 
@@ -38,14 +39,14 @@ type bouncer struct {
 // settings are written name=value, over those below. The test's end ends it.
 func newBouncer(t testing.TB, db string, settings ...string) *bouncer {
 	t.Helper()
-	program, err := find(t.Context(), "pgbouncer", func() string {
+	program, err := debian.Find(t.Context(), func() string {
 		for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
 			if path, err := exec.LookPath(name); err == nil {
 				return path
 			}
 		}
 		return ""
-	})
+	}, "pgbouncer")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/pgserver"
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/test/internal/debian"
 	"github.com/postrider/postrider/test/internal/programs"
 )
 
@@ -26,7 +27,7 @@ import (
 // so it is the server that is told another one.)
 func TestClocksThatDiffer(t *testing.T) {
 	t.Parallel()
-	preload, err := find(t.Context(), "libfaketime", func() string { return findLibrary("faketime/libfaketime.so.1") })
+	preload, err := debian.Find(t.Context(), func() string { return findLibrary("faketime/libfaketime.so.1") }, "libfaketime")
 	if err != nil {
 		t.Fatal(err)
 	}

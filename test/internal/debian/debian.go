@@ -1,4 +1,5 @@
-package pooler
+// Package debian sees to it that tests find the programs that they need.
+package debian
 
 import (
 	"bytes"
@@ -13,30 +14,31 @@ import (
 	"time"
 )
 
-// installTimeout bounds the installation of a package.
+// installTimeout bounds an installation.
 const installTimeout = 10 * time.Minute
 
-// find returns what look finds. On Debian, as root, the package that has it is
+// Find returns what look finds. On Debian, as root, the packages that have it are
 // installed where it is missing.
-func find(ctx context.Context, pack string, look func() string) (string, error) {
+func Find(ctx context.Context, look func() string, packages ...string) (string, error) {
+	names := strings.Join(packages, " ")
 	if path := look(); path != "" {
 		return path, nil
 	}
 	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
-		return "", fmt.Errorf("install %[1]s (Debian: apt-get install %[1]s)", pack)
+		return "", fmt.Errorf("install %[1]s (Debian: apt-get install %[1]s)", names)
 	}
-	if err := install(ctx, pack, look); err != nil {
+	if err := install(ctx, look, packages); err != nil {
 		return "", err
 	}
 	if path := look(); path != "" {
 		return path, nil
 	}
-	return "", errors.New("Debian's package " + pack + " did not bring it")
+	return "", errors.New("Debian's packages (" + names + ") did not bring it")
 }
 
-// install installs Debian's package, and says so. Whatever else of this project
+// install installs Debian's packages, and says so. Whatever else of this project
 // installs packages has the same lock.
-func install(ctx context.Context, pack string, look func() string) error {
+func install(ctx context.Context, look func() string, packages []string) error {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	lock, err := os.OpenFile(filepath.Join("/var/lock", "postrider-install.lock"), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
@@ -50,11 +52,11 @@ func install(ctx context.Context, pack string, look func() string) error {
 	if look() != "" {
 		return nil // by somebody else meanwhile
 	}
-	fmt.Fprintln(os.Stderr, pack+" is missing: apt-get install "+pack)
+	fmt.Fprintln(os.Stderr, "missing: apt-get install "+strings.Join(packages, " "))
 	var last error
 	for _, args := range [][]string{
 		{"-q", "update"}, // what is known already may do
-		{"-q", "-y", "--no-install-recommends", "install", pack},
+		append([]string{"-q", "-y", "--no-install-recommends", "install"}, packages...),
 	} {
 		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=300"}, args...)...)
 		// A daemon that the package would start is none of ours.
