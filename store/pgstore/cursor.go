@@ -32,22 +32,6 @@ const (
 	// would let it: the old relay's token would hold again.
 	durableSQL = `SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`
 
-	startNowSQL = `UPDATE {s}.cursor SET pos = $4, started = $4, topics_from = $4, unsettled = $5::text::int8multirange,
-			seen = pg_snapshot_xmax(pg_current_snapshot())
-		WHERE route = $1 AND shard = $2 AND token = $3 RETURNING ctid::text`
-
-	// Where nothing is left of what was enqueued, there is nothing to look for.
-	startLowSQL = `UPDATE {s}.cursor AS c SET pos = r.low, started = r.low, topics_from = r.low FROM {s}.retention AS r
-		WHERE c.route = $1 AND c.shard = $2 AND c.token = $3 AND r.shard = $2 AND r.low > 0 AND r.low <= (SELECT last_value FROM {seq})
-		RETURNING c.ctid::text, c.pos`
-
-	// Missing numbers up to $1 that may yet appear, as ranges.
-	missingSQL = `SELECT before + 1, seq - 1 FROM (
-			SELECT seq, lag(seq, 1, low) OVER (ORDER BY seq) AS before
-			FROM (SELECT coalesce((SELECT low FROM {s}.retention WHERE shard = $2 AND low <= $1), 0) AS low) AS cleaned
-			CROSS JOIN LATERAL (SELECT seq FROM {log} WHERE seq > low AND seq <= $1 UNION ALL SELECT $1 + 1) AS numbers) AS steps
-		WHERE seq > before + 1 ORDER BY seq`
-
 	markSQL = `INSERT INTO {s}.mark (route, shard, token) VALUES ($1, $2, $3)
 		ON CONFLICT (route, shard) DO UPDATE SET token = excluded.token`
 	loadGapsSQL   = `SELECT id, numbers::text FROM {s}.gap WHERE route = $1 AND shard = $2`
@@ -163,47 +147,6 @@ func (c *Cursor) take(ctx context.Context, tx pgx.Tx, stood *Stood) error {
 		return err
 	}
 	return c.load(ctx, tx)
-}
-
-// start puts a new cursor where its route begins, or goes on.
-func (c *Cursor) start(ctx context.Context, tx pgx.Tx, stood *Stood) error {
-	if goesOn, err := c.goOn(ctx, tx, stood); err != nil || goesOn {
-		return err
-	}
-	begin := c.startLow
-	if c.claim.Start == relay.StartNow {
-		begin = c.startNow
-	}
-	err := begin(ctx, tx)
-	c.stood.started, c.stood.topicsFrom = c.Pos, c.Pos
-	return err
-}
-
-func (c *Cursor) startLow(ctx context.Context, tx pgx.Tx) error {
-	err := tx.QueryRow(ctx, c.schema.logSQL(startLowSQL, c.claim.Shard), c.claim.Route, c.claim.Shard, c.token).Scan(&c.ctid, &c.Pos)
-	if errors.Is(err, pgx.ErrNoRows) { // nothing was deleted yet
-		return nil
-	}
-	return err
-}
-
-// startNow puts a new cursor behind everything that is committed by now. What
-// is numbered but not committed yet stays unsettled: it commits later.
-func (c *Cursor) startNow(ctx context.Context, tx pgx.Tx) error {
-	tails, err := Tails(ctx, tx, c.schema, []int{c.claim.Shard})
-	if err != nil {
-		return err
-	}
-	c.Pos = tails[c.claim.Shard]
-	rows, err := tx.Query(ctx, c.schema.logSQL(missingSQL, c.claim.Shard), c.Pos, c.claim.Shard)
-	if err != nil {
-		return err
-	}
-	var first, last int64
-	if _, err := pgx.ForEachRow(rows, []any{&first, &last}, func() error { c.Unsettled.Add(first, last); return nil }); err != nil {
-		return err
-	}
-	return tx.QueryRow(ctx, c.schema.sql(startNowSQL), c.claim.Route, c.claim.Shard, c.token, c.Pos, formatMultirange(c.Unsettled)).Scan(&c.ctid)
 }
 
 func (c *Cursor) load(ctx context.Context, tx pgx.Tx) error {

@@ -72,7 +72,7 @@ const (
 	// cleanPage is how many rows a statement looks at to begin with. The number
 	// then follows the time it takes, between the two bounds: large payloads take
 	// long to delete.
-	cleanPage, minCleanPage, maxCleanPage = 1000, 10, 10_000
+	cleanPage, minCleanPage, maxCleanPage = 100, 5, 10_000
 	// cleanPageTime is about what one page is to take: a stop waits for it.
 	cleanPageTime = 100 * time.Millisecond
 )
@@ -173,6 +173,7 @@ func (c *Cleaner) cleanLog(ctx context.Context, shard int, sent time.Duration) (
 	})
 	if err != nil {
 		s.sweep.Stop()
+		s.page = max(s.page/2, minCleanPage) // it may have taken too long
 		return 0, false, err
 	}
 	s.adapt(time.Since(begun))
