@@ -119,6 +119,7 @@ func TestProblems(t *testing.T) {
 		"own tag":           {"schema: !secret x\n", "postrider.yaml:1:9: schema: has a YAML tag of its own"},
 		"merge key":         {route("  retry: {<<: {}}\n"), "postrider.yaml:5:11: routes[0].retry: merge keys"},
 		"complex key":       {"? [a]\n: b\n", "postrider.yaml:1:3: a key is not a plain word"},
+		"retention":         {"retention: {sent: keep, failed: 1h}\n", `postrider.yaml:1:33: retention.failed: deletes nothing while retention.sent is keep`},
 		"hex number":        {"limits: {connections: 0x10}\n", `postrider.yaml:1:23: limits.connections: "0x10" is not a whole number`},
 		"float for int":     {"limits: {connections: 2.5}\n", "postrider.yaml:1:23: limits.connections: "},
 		"not a number":      {route("  rate: .nan\n"), `postrider.yaml:5:9: routes[0].rate: ".nan" is not a number`},

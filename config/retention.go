@@ -17,7 +17,11 @@ const maxRetention = 100 * 365 * 24 * time.Hour
 // retention reads how long messages are kept. "0s" is as soon as nobody needs
 // them, which the relay knows as the shortest duration.
 func (l *loader) retention() relay.Retention {
-	return relay.Retention{Sent: l.kept("retention.sent", relay.DefaultRetentionSent), Failed: l.kept("retention.failed", relay.Keep)}
+	keep := relay.Retention{Sent: l.kept("retention.sent", relay.DefaultRetentionSent), Failed: l.kept("retention.failed", relay.Keep)}
+	if v, ok := l.pick("retention.failed"); ok && keep.Sent == relay.Keep && keep.Failed != relay.Keep {
+		l.bad(v, "deletes nothing while retention.sent is keep: a failed message stays as long as it is in the log", "give retention.sent a duration, or leave this out")
+	}
+	return keep
 }
 
 func (l *loader) kept(key string, fallback time.Duration) time.Duration {

@@ -139,6 +139,21 @@ func retentionTests[Tx any]() []storeTest[Tx] {
 			r.clean(atOnce)
 			r.left()
 		}},
+		{name: "nothing that no route takes, until one does", run: func(r *storeRig[Tx]) {
+			stray := message("k", "stray")
+			stray.Topic = "ordres"
+			r.enqueue(message("k", "a"), stray, message("k", "b"))
+			lease := r.acquire(topics("orders"))
+			r.settle(lease, sent(r.expect(lease, "a", "b")...)...)
+			r.quiet(lease)
+			r.settle(lease)
+			r.clean(atOnce)
+			r.left("stray")
+			other := r.acquire(route("other"), topics("ordr*"))
+			r.settle(other, sent(r.expect(other, "stray")...)...)
+			r.clean(atOnce)
+			r.left()
+		}},
 		{name: "a new route begins with what is left", run: func(r *storeRig[Tx]) {
 			r.enqueue(messages("k", numbered(100)...)...)
 			lease := r.acquire()

@@ -71,7 +71,7 @@ Example:
 
 With --roles the tables have to be there. The roles are groups, without a login; what exists of them stays. Run it again after every migrate up:
 
-  postrider migrate print --roles | psql shop
+  postrider migrate print --roles | psql -v ON_ERROR_STOP=1 shop
   psql shop -c 'GRANT postrider_writer TO shop; GRANT postrider_relay TO relay'`
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -162,7 +163,8 @@ func announce(logger *slog.Logger, c *config.Config, s status, listener net.List
 	if c.Database.Kind == config.Postgres {
 		attrs = append(attrs, "schema", c.Schema)
 	}
-	attrs = append(attrs, "shards", s.Shards, "routes", list, "source", "poll", "source_reason", why, "lease", c.Lease)
+	attrs = append(attrs, "shards", s.Shards, "routes", list, "source", "poll", "source_reason", why, "lease", c.Lease,
+		"retention_sent", kept(c.Retention.Sent), "retention_failed", kept(c.Retention.Failed))
 	if c.File != "" {
 		attrs = append(attrs, "config", c.File)
 	}
@@ -173,6 +175,14 @@ func announce(logger *slog.Logger, c *config.Config, s status, listener net.List
 		attrs = append(attrs, "http", listener.Addr().String())
 	}
 	logger.Info("postrider relay starts", attrs...)
+}
+
+// kept is how long messages are kept, as the setting is written.
+func kept(d time.Duration) string {
+	if d == relay.Keep {
+		return "keep"
+	}
+	return d.Truncate(time.Microsecond).String() // 0s is the shortest there is
 }
 
 // measure puts clocks between the relay and its store and publishers, and

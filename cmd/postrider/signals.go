@@ -6,7 +6,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// sameSignal is how long a signal that comes again is taken for the same one:
+// who ends a process and then its group, as timeout(1) does, sends two.
+const sameSignal = 500 * time.Millisecond
 
 // untilSignal returns a context that ends with the first SIGTERM or SIGINT; the
 // second one ends the process at once. Call release when the work is done.
@@ -17,16 +22,22 @@ func untilSignal(parent context.Context, logger *slog.Logger, exit func(int)) (c
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for first := true; ; first = false {
+		var first os.Signal
+		var at time.Time
+		for {
 			select {
 			case <-done:
 				return
 			case s := <-signals:
-				if !first {
+				if s == first && time.Since(at) < sameSignal {
+					continue
+				}
+				if first != nil {
 					logger.Error("second signal: ending at once, messages in flight may be published again", "signal", s.String())
 					exit(exitUnsettled)
 				}
 				logger.Info("stopping: finishing what was sent, a second signal ends at once", "signal", s.String())
+				first, at = s, time.Now()
 				cancel()
 			}
 		}

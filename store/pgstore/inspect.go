@@ -122,7 +122,8 @@ func (s Schema) wentBack(route string, shard int, tail, pos int64) admin.LogProb
 
 // setAtLeast moves the sequence on, so that it gives out no number up to n.
 func (s Schema) setAtLeast(shard int, n int64) string {
-	return s.locked(shard, fmt.Sprintf("SELECT setval(%s, greatest(last_value, %d)) FROM %s", s.sequenceLiteral(shard), n, s.LogSequence(shard)))
+	return s.locked(shard, fmt.Sprintf("SELECT setval(%s, greatest(last_value, %d)) FROM %s", s.sequenceLiteral(shard), n, s.LogSequence(shard)),
+		s.sql(fmt.Sprintf(`DELETE FROM {s}.retention WHERE shard = %d`, shard))) // it speaks of the numbers before
 }
 
 // lower gives numbers that are too high back: every route reads again what has

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,10 +20,15 @@ const (
 	cleanLockSQL     = `SELECT pg_try_advisory_xact_lock(` + cleanLockKey + `)`
 	keepUncleanedSQL = `SELECT pg_advisory_xact_lock_shared(` + cleanLockKey + `)`
 
-	// cleanedSQL is how far the shard was cleaned. Numbers that the sequence has
-	// not given out mean that it was set back.
-	cleanedSQL = `SELECT coalesce(r.low, 0), coalesce(r.done, 0) FROM (SELECT 1) AS one
-		LEFT JOIN {s}.retention AS r ON r.shard = $1 AND r.done <= (SELECT last_value FROM {seq})`
+	// cleanedSQL is how far the shard was cleaned. There is no answer while numbers
+	// count as done that the sequence has not given out: it was set back, and what
+	// has such a number by now must be looked at first.
+	cleanedSQL = `SELECT coalesce(r.low, 0), coalesce(r.done, 0) FROM (SELECT max(pos) AS pos FROM {s}.cursor WHERE shard = $1) AS c
+		LEFT JOIN {s}.retention AS r ON r.shard = $1
+		WHERE greatest(c.pos, r.done) <= (SELECT last_value FROM {seq})`
+
+	// What was cleaned were other messages than have these numbers now.
+	forgetCleanedSQL = `UPDATE {s}.retention SET low = 0, done = 0, changed_at = clock_timestamp() WHERE shard = $1 AND done > 0`
 
 	setCleanedSQL = `INSERT INTO {s}.retention AS r (shard, low, done) VALUES ($1, $2, $3)
 		ON CONFLICT (shard) DO UPDATE SET low = excluded.low, done = excluded.done, changed_at = clock_timestamp()`
@@ -40,20 +46,28 @@ const (
 	// The page ends at the last row that is old enough, so that what is too young
 	// is looked at again; if it goes once more over what was left behind ($6), it
 	// ends where it has looked. The lowest number up to there that may still be
-	// needed, of a row or of one that may yet appear, is told. A row that was given
-	// an old number again stays: its number counts as done, and it was never read.
+	// needed, of a row or of one that may yet appear, is told.
+	//
+	// It ends before a row that was given an old number again (unread): that number
+	// counts as done, and the row was never read. A row whose topic no route takes
+	// (strays) stays too, until one does.
 	cleanLogSQL = `WITH cursors AS MATERIALIZED (
-			SELECT route, pos, unsettled, seen, checked, checked_xid, restored FROM {s}.cursor WHERE shard = $1),
+			SELECT route, topics, pos, unsettled, seen, checked, checked_xid, restored FROM {s}.cursor WHERE shard = $1),
 		at AS MATERIALIZED (
 			SELECT least(min(pos), $3) AS upto FROM cursors
 			HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM {s}.member AS m CROSS JOIN unnest(m.routes) AS r (route)
 				WHERE m.expires > clock_timestamp() AND r.route NOT IN (SELECT route FROM cursors))),
 		page AS MATERIALIZED (
 			SELECT ctid AS row, seq, created_at <= statement_timestamp() - $5 * interval '1 microsecond' AS old,
-				EXISTS (SELECT FROM cursors AS c WHERE ` + reusedRule + `) AS unread
+				topic, EXISTS (SELECT FROM cursors AS c WHERE ` + reusedRule + ` AND NOT c.unsettled @> l.seq
+					AND NOT EXISTS (SELECT FROM {s}.gap AS g WHERE g.route = c.route AND g.shard = $1 AND g.numbers @> l.seq)) AS unread
 			FROM {log} AS l WHERE seq > $2 AND seq <= (SELECT upto FROM at) ORDER BY seq LIMIT $4),
-		last AS MATERIALIZED (SELECT CASE WHEN $6 AND count(*) < $4 THEN (SELECT upto FROM at) ELSE max(seq) FILTER (WHERE old OR $6) END AS seq,
-			count(*) AS rows FROM page),
+		cut AS MATERIALIZED (SELECT min(seq) AS seq FROM page WHERE unread),
+		last AS MATERIALIZED (SELECT CASE WHEN $6 AND count(*) < $4 AND (SELECT seq FROM cut) IS NULL THEN (SELECT upto FROM at)
+				ELSE max(seq) FILTER (WHERE old OR $6) END AS seq, count(*) AS rows
+			FROM page WHERE seq < coalesce((SELECT seq FROM cut), 9223372036854775807)),
+		strays AS MATERIALIZED (SELECT topic FROM (SELECT DISTINCT topic FROM page) AS t
+			WHERE NOT EXISTS (SELECT FROM cursors AS c WHERE {s}.takes_topic(c.topics, t.topic))),
 		waiting AS MATERIALIZED (SELECT range_agg(w.numbers) AS numbers, min(greatest(lower(w.numbers), $2 + 1)) AS first FROM (
 				SELECT unnest(unsettled) FROM cursors UNION ALL
 				SELECT unnest(numbers) FROM {s}.gap WHERE shard = $1) AS w (numbers)
@@ -62,7 +76,7 @@ const (
 				SELECT seq FROM {s}.parked WHERE route = c.route AND shard = $1 AND seq > $2 AND seq <= (SELECT seq FROM last)
 					AND payload IS NULL AND state NOT IN ('failed', 'expired', 'discarded') OFFSET 0) AS f),
 		free AS MATERIALIZED (
-			SELECT row, seq FROM page WHERE old AND NOT unread AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),
+			SELECT row, seq FROM page WHERE old AND seq <= (SELECT seq FROM last) AND topic NOT IN (SELECT topic FROM strays) AND NOT coalesce((SELECT numbers FROM waiting) @> seq, false) AND seq NOT IN (SELECT seq FROM followers)),
 		gone AS (DELETE FROM {log} WHERE ctid = ANY (ARRAY(SELECT row FROM free)) RETURNING 1)
 		SELECT last.rows, coalesce(last.seq, 0), (SELECT count(*) FROM gone), coalesce(least((SELECT first FROM waiting),
 			(SELECT min(seq) FROM page WHERE seq <= last.seq AND seq NOT IN (SELECT seq FROM free))), 0) FROM last`
@@ -135,7 +149,10 @@ func (c *Cleaner) cleanLog(ctx context.Context, shard int, sent time.Duration) (
 			return err
 		}
 		var low, done int64
-		if err := tx.QueryRow(ctx, c.schema.logSQL(cleanedSQL, shard), shard).Scan(&low, &done); err != nil {
+		if err := tx.QueryRow(ctx, c.schema.logSQL(cleanedSQL, shard), shard).Scan(&low, &done); errors.Is(err, pgx.ErrNoRows) {
+			_, err := tx.Exec(ctx, c.schema.sql(forgetCleanedSQL), shard)
+			return err
+		} else if err != nil {
 			return err
 		}
 		from, upto := done, int64(maxNumber)

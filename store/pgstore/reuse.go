@@ -25,7 +25,7 @@ const (
 	// reusedSQL looks at the newest rows at or below the position. It does not go
 	// where the log was cleaned, through all that is dead there, but for a few.
 	reusedSQL = `SELECT min(l.seq), max(c.pos), max(c.restored), max(c.seen::text), max(c.checked), max(c.checked_xid::text)
-		FROM {s}.cursor AS c LEFT JOIN {s}.retention AS r ON r.shard = c.shard
+		FROM {s}.cursor AS c LEFT JOIN {s}.retention AS r ON r.shard = c.shard AND r.done <= (SELECT last_value FROM {seq})
 		CROSS JOIN LATERAL (SELECT seq, xid FROM {log} WHERE seq <= c.pos AND seq > least(coalesce(r.done, 0), c.pos - 1000) ORDER BY seq DESC LIMIT 1000) AS l
 		WHERE c.route = $1 AND c.shard = $2 AND ` + reusedRule + `
 			AND NOT c.unsettled @> l.seq AND NOT EXISTS (SELECT FROM {s}.gap AS g WHERE g.route = $1 AND g.shard = $2 AND g.numbers @> l.seq)

@@ -149,8 +149,11 @@ func (l *lease) take(ctx context.Context, tx *sql.Tx) error {
 		}
 	}
 	if c.pos > last {
-		return fmt.Errorf("route %q has read shard %d up to number %d, but the log only ever had %d: it was reset or replaced, and new messages would be skipped",
-			l.claim.Route, l.claim.Shard, c.pos, last)
+		table := logTable(l.claim.Shard)
+		return fmt.Errorf("route %q has read shard %d up to number %d, but the log only ever had %d: it was reset or replaced, and new messages would be skipped. "+
+			"If what it has by now is to be sent: UPDATE postrider_cursor SET pos = 0, unsettled = '[]' WHERE shard = %d; otherwise: "+
+			"DELETE FROM sqlite_sequence WHERE name = '%s'; INSERT INTO sqlite_sequence VALUES ('%s', %d)",
+			l.claim.Route, l.claim.Shard, c.pos, last, l.claim.Shard, table, table, c.pos)
 	}
 	if l.unsettled, err = decodeNumbers(c.unsettled); err != nil {
 		return fmt.Errorf("the cursor of route %q, shard %d, is damaged: %w", l.claim.Route, l.claim.Shard, err)

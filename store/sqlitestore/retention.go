@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/internal/numset"
@@ -16,7 +18,7 @@ import (
 var _ relay.Cleaner = (*Store)(nil)
 
 const (
-	sqlNeeds = `SELECT pos, unsettled FROM postrider_cursor WHERE shard = ?`
+	sqlNeeds = `SELECT pos, unsettled, topics FROM postrider_cursor WHERE shard = ?`
 	// sqlWithoutCursor is whether a relay at work has a route that has not begun
 	// to read the shard.
 	sqlWithoutCursor = `SELECT EXISTS (SELECT 1 FROM postrider_member AS m, json_each(m.routes) AS r
@@ -124,24 +126,23 @@ type page struct {
 }
 
 func readCleanPage(ctx context.Context, q querier, shard int, from, upto int64, sent time.Duration) (p page, err error) {
-	needs, pos, err := readNeeds(ctx, q, shard)
-	if err != nil || pos < 0 {
+	needs, err := readNeeds(ctx, q, shard)
+	if err != nil || needs == nil {
 		return p, err
 	}
-	upto = min(upto, pos)
+	upto = min(upto, needs.pos)
 	p.end = upto
-	var rows []struct {
-		seq int64
-		old bool
+	type row struct {
+		seq   int64
+		old   bool
+		topic string
 	}
-	query := `SELECT seq, created_at <= ` + sqlNow + ` - ?4 FROM ` + logTable(shard) + ` WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3`
+	var rows []row
+	query := `SELECT seq, created_at <= ` + sqlNow + ` - ?4, topic FROM ` + logTable(shard) + ` WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3`
 	err = eachRow(ctx, q, query, []any{from, upto, cleanPage, sent.Microseconds()}, func(scan func(...any) error) error {
-		var row struct {
-			seq int64
-			old bool
-		}
-		err := scan(&row.seq, &row.old)
-		rows = append(rows, row)
+		var r row
+		err := scan(&r.seq, &r.old, &r.topic)
+		rows = append(rows, r)
 		return err
 	})
 	if err != nil || len(rows) == 0 {
@@ -153,7 +154,7 @@ func readCleanPage(ctx context.Context, q querier, shard int, from, upto int64, 
 	err = eachRow(ctx, q, sqlFollowers, []any{shard, from, p.end}, func(scan func(...any) error) error {
 		var seq int64
 		err := scan(&seq)
-		needs.Add(seq, seq)
+		needs.numbers.Add(seq, seq)
 		return err
 	})
 	for _, row := range rows {
@@ -161,7 +162,7 @@ func readCleanPage(ctx context.Context, q querier, shard int, from, upto int64, 
 			p.last = row.seq
 		}
 		switch {
-		case row.old && !needs.Has(row.seq):
+		case row.old && !needs.numbers.Has(row.seq) && needs.routed(row.topic):
 			p.free = append(p.free, row.seq)
 		case p.first == 0:
 			p.first = row.seq
@@ -170,30 +171,61 @@ func readCleanPage(ctx context.Context, q querier, shard int, from, upto int64, 
 	return p, err
 }
 
-// readNeeds reads up to where every route has read the shard, and what of that
-// one has still to do with; pos is negative where nothing may be deleted.
-func readNeeds(ctx context.Context, q querier, shard int) (needs numset.Set, pos int64, err error) {
-	pos = -1
+// needs is what routes still have to do with a shard's log.
+type needs struct {
+	pos     int64      // up to here all have read it
+	numbers numset.Set // some have no outcome on these
+	takes   []func(topic string) bool
+}
+
+// routed reports whether some route takes the topic. What none takes stays until
+// one does.
+func (n *needs) routed(topic string) bool {
+	return slices.ContainsFunc(n.takes, func(takes func(string) bool) bool { return takes(topic) })
+}
+
+// readNeeds returns nil where nothing may be deleted: there is no route, one at
+// work has not begun to read, or numbers count as done that the table has not
+// given out, so that it was reset.
+func readNeeds(ctx context.Context, q querier, shard int) (*needs, error) {
 	var unread bool
 	if err := q.QueryRowContext(ctx, sqlWithoutCursor, shard).Scan(&unread); err != nil || unread {
-		return needs, -1, err
+		return nil, err
 	}
-	err = eachRow(ctx, q, sqlNeeds, []any{shard}, func(scan func(...any) error) error {
-		var at int64
-		var text string
-		if err := scan(&at, &text); err != nil {
+	var last int64
+	if err := q.QueryRowContext(ctx, sqlLastNumber, logTable(shard)).Scan(&last); err != nil {
+		return nil, err
+	}
+	n := needs{pos: math.MaxInt64}
+	err := eachRow(ctx, q, sqlNeeds, []any{shard}, func(scan func(...any) error) error {
+		var pos int64
+		var text, topics string
+		if err := scan(&pos, &text, &topics); err != nil {
 			return err
 		}
 		unsettled, err := decodeNumbers(text)
-		for _, r := range unsettled.Ranges() {
-			needs.Add(r.First, r.Last)
+		if err != nil {
+			return err
 		}
-		if pos < 0 || at < pos {
-			pos = at
+		for _, r := range unsettled.Ranges() {
+			n.numbers.Add(r.First, r.Last)
+		}
+		patterns, err := decodeTopics(topics)
+		if err != nil {
+			return err
+		}
+		takes, err := relay.Matcher(patterns)
+		n.takes = append(n.takes, takes)
+		n.pos = min(n.pos, pos)
+		if pos > last {
+			n.pos = -1
 		}
 		return err
 	})
-	return needs, pos, err
+	if err != nil || len(n.takes) == 0 || n.pos < 0 {
+		return nil, err
+	}
+	return &n, nil
 }
 
 func (p *page) remove(ctx context.Context, tx *sql.Tx, shard int) (deleted int64, err error) {

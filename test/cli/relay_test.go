@@ -273,6 +273,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	s.enqueue(1)
 	awaitRequest(t, s.proxy)
 	p.signal(syscall.SIGTERM)
+	p.signal(syscall.SIGTERM) // as timeout(1) does, to the process and to its group
 	p.awaitLog("stopping")
 	p.signal(syscall.SIGINT)
 	p.wantExit(4, "second signal")
