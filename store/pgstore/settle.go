@@ -36,9 +36,13 @@ const (
 	progressSQL = fenceSet + ` AND ctid = $10::text::tid
 		RETURNING ctid::text, pg_current_xact_id()::text, set_config('synchronous_commit', 'off', true)`
 
-	// guardSQL fails the whole transaction, by dividing by zero, when the
-	// statement before it found no row: so a settle is one round trip.
-	guardSQL = `SELECT 1 / count(*) FROM {s}.cursor WHERE route = $1 AND shard = $2 AND token = $3`
+	// guarded fails the whole transaction, by dividing by zero, when the fence
+	// finds no row: so a settle is one round trip.
+	guardedBy  = `WITH f AS (` + fenceSet
+	guardedEnd = ` RETURNING ctid::text AS place, pg_current_xact_id()::text AS xid)
+		SELECT f.place, f.xid, 1 / n.n FROM (SELECT count(*) AS n FROM f) AS n LEFT JOIN f ON true`
+	guardedSQL      = guardedBy + guardedEnd
+	guardedPlaceSQL = guardedBy + ` AND ctid = $10::text::tid` + guardedEnd // as progressSQL
 
 	setGapSQL = `INSERT INTO {s}.gap (route, shard, id, numbers) VALUES ($1, $2, $3, $4::text::int8multirange)
 		ON CONFLICT (route, shard, id) DO UPDATE SET numbers = excluded.numbers`
@@ -112,19 +116,27 @@ func (c *Cursor) settleProgress(ctx context.Context, p Progress) (uint64, error)
 	return strconv.ParseUint(xid, 10, 64)
 }
 
-// settleAll sends everything as one implicit transaction: PostgreSQL commits
+// settleAll looks for the cursor's row by its place first, as settleProgress
+// does.
+func (c *Cursor) settleAll(ctx context.Context, p Progress, parking *parking) (uint64, error) {
+	args := c.fenceArgs(p)
+	xid, err := c.settleBy(ctx, guardedPlaceSQL, append(args, c.ctid), p, parking)
+	if errors.Is(err, relay.ErrFenced) { // the row has moved, or is another's
+		xid, err = c.settleBy(ctx, guardedSQL, args, p, parking)
+	}
+	return xid, err
+}
+
+// settleBy sends everything as one implicit transaction: PostgreSQL commits
 // what was sent before a Sync together, or nothing of it (protocol flow,
 // "Pipelining").
-func (c *Cursor) settleAll(ctx context.Context, p Progress, parking *parking) (uint64, error) {
+func (c *Cursor) settleBy(ctx context.Context, fence string, args []any, p Progress, parking *parking) (uint64, error) {
 	var xid, ctid string
 	var batch pgx.Batch
-	batch.Queue(c.schema.sql(fenceSQL), c.fenceArgs(p)...).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&ctid, &xid); !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		return relay.ErrFenced
+	batch.Queue(c.schema.sql(fence), args...).QueryRow(func(row pgx.Row) error {
+		var one int64
+		return row.Scan(&ctid, &xid, &one)
 	})
-	batch.Queue(c.schema.sql(guardSQL), c.claim.Route, c.claim.Shard, c.token)
 	for id, numbers := range p.Gaps {
 		if numbers.Empty() {
 			batch.Queue(c.schema.sql(dropGapSQL), c.claim.Route, c.claim.Shard, id)
