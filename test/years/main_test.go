@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for something that must happen.
-const patience = 2 * time.Minute
+var patience = pick(2*time.Minute, 10*time.Minute)
 
 // world is a database of the test's own with the outbox in it.
 type world struct {

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -44,6 +45,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	debug.SetMemoryLimit(2*relay.DefaultInFlightBytes + 64<<20) // as the command does
 	route := flag.String("route", "count", "name of the route")
 	sent := flag.Duration("sent", relay.DefaultRetentionSent, "how long sent messages are kept")
 	dead := flag.Bool("dead", false, "begin with a broker that is away")
