@@ -182,7 +182,7 @@ func interruptedReceive[Tx any](r *storeRig[Tx]) {
 	all := numbered(total)
 	enqueued, seen, parked := 0, 0, 0
 	// The time given wanders around what a Receive takes here.
-	allowed, end := 100*time.Microsecond, time.Now().Add(patience)
+	allowed, end := 100*time.Microsecond, time.Now().Add(3*patience)
 	for seen < total || parked < total {
 		if time.Now().After(end) {
 			r.tb.Fatalf("%d of %d came from the log, %d of them a second time from the parked set", seen, total, parked)
