@@ -289,7 +289,8 @@ func TestOperatorWhoMayOnlyLook(t *testing.T) {
 	}
 	role := strings.Trim(u.Path, "/") + "_look"
 	execute(t, s.db, `CREATE ROLE `+role+` LOGIN PASSWORD 'look'; GRANT USAGE ON SCHEMA postrider TO `+role+`;
-		GRANT SELECT ON ALL TABLES IN SCHEMA postrider TO `+role+`; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postrider TO `+role)
+		GRANT SELECT ON ALL TABLES IN SCHEMA postrider TO `+role+`; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postrider TO `+role+`;
+		GRANT EXECUTE ON FUNCTION postrider.takes_topic, postrider.shard_of TO `+role)
 	owner := s.db
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.WithoutCancel(t.Context()), owner)
