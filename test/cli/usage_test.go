@@ -64,7 +64,7 @@ func TestEveryProblemWithItsLine(t *testing.T) {
 	write(t, dir, "postrider.yaml", `database: postgres://shop:`+canary+`/x@db/orders
 lease: 15
 source: wal
-retention: {sent: 24h}
+retain: {sent: 24h}
 routes:
   - name: orders
     topics: [orders]
@@ -80,7 +80,7 @@ routes:
 		"\n  postrider.yaml:1:11: database: is not a valid PostgreSQL URL; ",
 		"\n  postrider.yaml:2:8: lease: \"15\" has no unit; write 15s",
 		"\n  postrider.yaml:3:9: source: ",
-		"\n  postrider.yaml:4:1: unknown setting \"retention\"; ",
+		"\n  postrider.yaml:4:1: unknown setting \"retain\"; ",
 		"\n  postrider.yaml:8:9: routes[0].to: ",
 		"\n  postrider.yaml:9:11: routes[1].name: ",
 		"\n  postrider.yaml:11:9: routes[1].to: the variable QUEUE is not set; ",
