@@ -109,8 +109,12 @@ func (l *lease) Deadline() time.Time {
 func (l *lease) Close(ctx context.Context) error {
 	l.watch.leave(l.cursor.Token())
 	err := l.cursor.Close(ctx)
-	l.store.remember(place{l.reader.route, l.reader.shard}, l.cursor.Stood())
+	l.store.remember(l.place(), l.cursor.Stood())
 	return err
+}
+
+func (l *lease) place() pgstore.RouteShard {
+	return pgstore.RouteShard{Route: l.reader.route, Shard: l.reader.shard}
 }
 
 // checkTail refuses a sequence that is behind what was read of it: new messages

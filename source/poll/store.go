@@ -47,16 +47,10 @@ type Store struct {
 	mu     sync.Mutex
 	shards int
 	watch  *watch
-	stood  map[place]*pgstore.Stood // where leases stood whose cursors are gone
+	stood  map[pgstore.RouteShard]*pgstore.Stood // where leases stood whose cursors are gone
 
 	cleaning sync.Mutex
 	cleaner  *pgstore.Cleaner // made when it is first needed
-}
-
-// place is one shard of one route.
-type place struct {
-	route string
-	shard int
 }
 
 var (
@@ -92,7 +86,7 @@ func New(cfg Config) (*Store, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
-	return &Store{cfg: cfg, stood: make(map[place]*pgstore.Stood)}, nil
+	return &Store{cfg: cfg, stood: make(map[pgstore.RouteShard]*pgstore.Stood)}, nil
 }
 
 // Shards reads the number of shards. pgstore.ErrNoSchema if the tables are
@@ -133,11 +127,11 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 	if err := s.guard(ctx, claim.Shard); err != nil {
 		return nil, err
 	}
-	at := place{claim.Route, claim.Shard}
+	at := pgstore.RouteShard{Route: claim.Route, Shard: claim.Shard}
 	s.mu.Lock()
 	stood := s.stood[at]
 	s.mu.Unlock()
-	cursor, err := pgstore.AcquireAfter(ctx, s.cfg.Pool, s.cfg.Schema, claim, stood)
+	cursor, err := pgstore.Acquire(ctx, s.cfg.Pool, s.cfg.Schema, claim, stood)
 	if err == nil || errors.Is(err, relay.ErrHeld) { // there is a cursor
 		s.remember(at, nil)
 	}
@@ -152,7 +146,7 @@ func (s *Store) Acquire(ctx context.Context, claim relay.Claim) (relay.Lease, er
 }
 
 // remember notes where a lease stood; nil: that is in the database.
-func (s *Store) remember(at place, stood *pgstore.Stood) {
+func (s *Store) remember(at pgstore.RouteShard, stood *pgstore.Stood) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if delete(s.stood, at); stood != nil {
@@ -166,7 +160,7 @@ func (s *Store) guard(ctx context.Context, shard int) error {
 	if _, err := pgstore.CheckSchema(ctx, s.cfg.Pool, s.cfg.Schema); err != nil {
 		return err
 	}
-	err := pgstore.CheckSequence(ctx, s.cfg.Pool, s.cfg.Schema, shard)
+	err := pgstore.CheckServer(ctx, s.cfg.Pool, s.cfg.Schema)
 	if errors.Is(err, pgstore.ErrStandby) {
 		// The address may lead to the primary by now; connections stay.
 		if pool, ok := s.cfg.Pool.(interface{ Reset() }); ok {

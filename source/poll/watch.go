@@ -281,7 +281,7 @@ func (w *watch) lookForParked(ctx context.Context) error {
 	for _, l := range w.waiting {
 		if l.quiet {
 			quiet = append(quiet, l)
-			of = append(of, pgstore.RouteShard{Route: l.reader.route, Shard: l.reader.shard})
+			of = append(of, l.place())
 		}
 	}
 	w.mu.Unlock()

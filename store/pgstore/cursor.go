@@ -77,14 +77,10 @@ type Cursor struct {
 	Closed map[string]int
 }
 
-// Acquire takes the lease and loads the state. relay.ErrHeld if another owner
-// has it. ErrNoSchema if the tables are missing.
-func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim) (*Cursor, error) {
-	return AcquireAfter(ctx, db, schema, claim, nil)
-}
-
-// AcquireAfter is Acquire for who had a lease before: the Stood of its Cursor.
-func AcquireAfter(ctx context.Context, db DB, schema Schema, claim relay.Claim, stood *Stood) (*Cursor, error) {
+// Acquire takes the lease and loads the state. stood is the Stood of the Cursor
+// that this process had before; nil: it had none. relay.ErrHeld if another owner
+// has the lease. ErrNoSchema if the tables are missing.
+func Acquire(ctx context.Context, db DB, schema Schema, claim relay.Claim, stood *Stood) (*Cursor, error) {
 	c := &Cursor{db: db, schema: schema, claim: claim, Gaps: map[int64]numset.Set{}, Closed: map[string]int{}}
 	sent := time.Now()
 	var held, absurd bool

@@ -19,7 +19,7 @@ const insertParked = `INSERT INTO postrider.parked (route, shard, key, id, topic
 // The tables refuse rows that nothing would ever hand out, and nonsense.
 func TestGarbageIsRefused(t *testing.T) {
 	pool := migrated(t, pgstore.Options{})
-	if _, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one")); err != nil {
+	if _, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one"), nil); err != nil {
 		t.Fatal(err)
 	}
 	row := func(shard, key, state, closes, due, attempts string) string {
@@ -56,7 +56,7 @@ func TestGarbageIsRefused(t *testing.T) {
 func TestGarbageInACursor(t *testing.T) {
 	pool := migrated(t, pgstore.Options{})
 	acquire := func(owner string) (*pgstore.Cursor, error) {
-		return pgstore.Acquire(t.Context(), pool, "", claimOf(owner))
+		return pgstore.Acquire(t.Context(), pool, "", claimOf(owner), nil)
 	}
 	first, err := acquire("one")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestGarbageInACursor(t *testing.T) {
 // under a lease that is held.
 func TestKeysThatWaitForNothingGoOn(t *testing.T) {
 	pool := migrated(t, pgstore.Options{})
-	c, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one"))
+	c, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestKeysThatWaitForNothingGoOn(t *testing.T) {
 	if waiting != 1 || calls != 2 {
 		t.Errorf("after %d calls %d messages wait, want the one behind the retry", calls, waiting)
 	}
-	if _, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one")); err != nil {
+	if _, err := pgstore.Acquire(t.Context(), pool, "", claimOf("one"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Heal(t.Context(), ""); err == nil {

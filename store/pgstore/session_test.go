@@ -267,7 +267,7 @@ func TestRowsThatAPolicyHides(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer relay.Close()
-	check := func() error { return pgstore.CheckSequence(t.Context(), relay, "", 0) }
+	check := func() error { return pgstore.CheckServer(t.Context(), relay, "") }
 	if err := check(); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestRowsThatAPolicyHides(t *testing.T) {
 		if err := check(); err == nil || !strings.Contains(err.Error(), `row level security hides rows of table "postrider"."`+table+`"`) {
 			t.Errorf("%s: %v", table, err)
 		}
-		if err := pgstore.CheckSequence(t.Context(), pool, "", 0); err != nil {
+		if err := pgstore.CheckServer(t.Context(), pool, ""); err != nil {
 			t.Errorf("from a role that sees all: %v", err)
 		}
 		exec(t, pool, `ALTER TABLE postrider.`+table+` DISABLE ROW LEVEL SECURITY`)
