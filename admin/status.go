@@ -65,6 +65,11 @@ type LogProblem struct {
 	Mend string `json:"mend"`
 }
 
+// String tells what is wrong and what mends it.
+func (p LogProblem) String() string {
+	return p.Text + "; what mends it, for the tables' owner: " + p.Mend
+}
+
 // RouteStatus is one route's.
 type RouteStatus struct {
 	Name string `json:"name"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,13 +69,20 @@ func cleanings() []cleaning {
 }
 
 // retentionSection: what it costs that old messages go.
-func (b *bench) retentionSection(ctx context.Context) error {
-	const naptime = `ALTER SYSTEM SET autovacuum_naptime = '1s'`
-	for _, statement := range []string{naptime, `SELECT pg_reload_conf()`} {
-		if _, err := b.admin.Exec(ctx, statement); err != nil {
-			return err
+func (b *bench) retentionSection(ctx context.Context) (err error) {
+	naptime := func(ctx context.Context, statement string) error {
+		_, err := b.admin.Exec(ctx, statement)
+		if err == nil {
+			_, err = b.admin.Exec(ctx, `SELECT pg_reload_conf()`)
 		}
+		return err
 	}
+	if err := naptime(ctx, `ALTER SYSTEM SET autovacuum_naptime = '1s'`); err != nil {
+		return err
+	}
+	defer func() { // other sections measure the server as it is
+		err = errors.Join(err, naptime(context.WithoutCancel(ctx), `ALTER SYSTEM RESET autovacuum_naptime`))
+	}()
 	t := &table{title: "Old messages",
 		note: fmt.Sprintf("%s messages are enqueued, %d an INSERT; after every %s the older ones are deleted but for %s. The server looks for something to vacuum every second. Processor time of PostgreSQL is for both, per message.",
 			short(float64(b.n)), retainedOnce, short(retainedChunk), short(retainedRows)),

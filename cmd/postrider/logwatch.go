@@ -77,7 +77,7 @@ func (w *logWatch) look(ctx context.Context) {
 		if p.Stops {
 			continue
 		}
-		found = append(found, p.Text+"; what mends it, for the tables' owner: "+p.Mend)
+		found = append(found, p.String())
 		if !slices.Contains(w.notes(), found[len(found)-1]) {
 			w.log.Warn("somebody has changed the log by hand", "shard", p.Shard, "problem", p.Text, "mend", p.Mend)
 		}

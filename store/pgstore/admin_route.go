@@ -131,11 +131,7 @@ func (a *Admin) shutRoute(ctx context.Context, tx pgx.Tx, route string, force bo
 	if err != nil {
 		return 0, err
 	}
-	shards := make([]int, status.Shards)
-	for i := range shards {
-		shards[i] = i
-	}
-	tails, err := Tails(ctx, tx, a.schema, shards)
+	tails, err := Tails(ctx, tx, a.schema, shardsUpTo(status.Shards))
 	if err != nil {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ const (
 		FROM {s}.cursor AS c WHERE c.shard = {shard}`
 
 	// What a shard keeps, looked for behind what was deleted.
-	storedSQL = `SELECT pg_total_relation_size('{name}'::regclass), (SELECT created_at FROM {log}
+	storedSQL = `SELECT pg_total_relation_size({logname}::regclass), (SELECT created_at FROM {log}
 		WHERE seq > coalesce((SELECT low FROM {s}.retention WHERE shard = {shard}), 0) ORDER BY seq LIMIT 1)`
 
 	// A message that is replayed waits since an operator asked for it, however
@@ -85,10 +85,7 @@ type statusReader struct {
 }
 
 func (r *statusReader) read(ctx context.Context, tx pgx.Tx, o admin.StatusOptions) error {
-	shards := make([]int, r.status.Shards)
-	for i := range shards {
-		shards[i] = i
-	}
+	shards := shardsUpTo(r.status.Shards)
 	var err error
 	if r.tails, err = Tails(ctx, tx, r.schema, shards); err != nil {
 		return err
@@ -96,7 +93,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx, o admin.StatusOption
 	onEachLog := func(statement string) string {
 		parts := make([]string, len(shards))
 		for i := range shards {
-			parts[i] = "(" + strings.NewReplacer("{shard}", fmt.Sprint(i), "{name}", quoteLiteral(r.schema.Log(i))).Replace(r.schema.logSQL(statement, i)) + ")"
+			parts[i] = "(" + r.schema.logSQL(statement, i) + ")"
 		}
 		return strings.Join(parts, " UNION ALL ")
 	}
@@ -222,8 +219,8 @@ func (r *statusReader) paused(row pgx.CollectableRow) error {
 }
 
 func (r *statusReader) member(row pgx.CollectableRow) error {
-	var m admin.RelayStatus
-	if err := row.Scan(&m.Owner, &m.Routes, &m.JoinedAt, &m.Expires); err != nil {
+	m, err := pgx.RowToStructByPos[admin.RelayStatus](row)
+	if err != nil {
 		return err
 	}
 	for _, name := range m.Routes {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // ErrIncomplete means that something of the schema is gone, or that it was never
@@ -64,8 +62,4 @@ func checkComplete(ctx context.Context, db rowQuerier, schema Schema, shards int
 		return nil
 	}
 	return fmt.Errorf("%w: schema %s lacks %s; restore them from a backup (a schema is made by 'postrider migrate up', and copied whole by pg_dump)", ErrIncomplete, schema.Name(), missing)
-}
-
-type rowQuerier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

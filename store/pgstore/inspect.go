@@ -21,10 +21,10 @@ const inspectSQL = `SELECT s.seqincrement, s.seqcache, s.seqcycle, s.seqmax, seq
 		replace(pg_get_expr(dx.adbin, dx.adrelid), 'pg_catalog.', ''),
 		(SELECT min(seq) FROM {log} WHERE seq <= 0), (SELECT max(l.seq) FROM {log} AS l WHERE l.seq > seq.last_value)
 	FROM {seq} AS seq
-	JOIN pg_catalog.pg_sequence AS s ON s.seqrelid = '{seqname}'::regclass
-	LEFT JOIN pg_catalog.pg_attribute AS an ON an.attrelid = '{logname}'::regclass AND an.attname = 'seq'
+	JOIN pg_catalog.pg_sequence AS s ON s.seqrelid = {seqname}::regclass
+	LEFT JOIN pg_catalog.pg_attribute AS an ON an.attrelid = {logname}::regclass AND an.attname = 'seq'
 	LEFT JOIN pg_catalog.pg_attrdef AS dn ON dn.adrelid = an.attrelid AND dn.adnum = an.attnum
-	LEFT JOIN pg_catalog.pg_attribute AS ax ON ax.attrelid = '{logname}'::regclass AND ax.attname = 'xid'
+	LEFT JOIN pg_catalog.pg_attribute AS ax ON ax.attrelid = {logname}::regclass AND ax.attname = 'xid'
 	LEFT JOIN pg_catalog.pg_attrdef AS dx ON dx.adrelid = ax.attrelid AND dx.adnum = ax.attnum`
 
 // fewNumbers left are worth a word: at a million a second they last an hour.
@@ -39,8 +39,7 @@ func Inspect(ctx context.Context, db Querier, schema Schema, shard int) ([]admin
 	var expected string
 	var number, xid *string
 	var negative, highest *int64
-	sql := schema.logSQL(strings.NewReplacer("{seqname}", quoteLiteral(schema.LogSequence(shard)), "{logname}", quoteLiteral(schema.Log(shard))).Replace(inspectSQL), shard)
-	err := db.QueryRow(ctx, sql).Scan(&increment, &cache, &cycle, &largest, &last, &number, &expected, &xid, &negative, &highest)
+	err := db.QueryRow(ctx, schema.logSQL(inspectSQL, shard)).Scan(&increment, &cache, &cycle, &largest, &last, &number, &expected, &xid, &negative, &highest)
 	if err != nil {
 		return nil, fmt.Errorf("look at the log of shard %d: %w", shard, err)
 	}
@@ -101,9 +100,7 @@ func CheckLog(ctx context.Context, db Querier, schema Schema, shard int) error {
 	return nil
 }
 
-func logError(p admin.LogProblem) error {
-	return errors.New(p.Text + "; what mends it, for the tables' owner: " + p.Mend)
-}
+func logError(p admin.LogProblem) error { return errors.New(p.String()) }
 
 // WentBack is the error of a sequence that is behind what a route has read: new
 // messages would get numbers that count as done.

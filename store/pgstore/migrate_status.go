@@ -32,9 +32,7 @@ type Status struct {
 // ReadStatus says what the schema has and lacks; an absent schema lacks
 // everything. ErrNewerSchema, with the Status, if a later version has migrated it
 // and says that this one cannot use it.
-func ReadStatus(ctx context.Context, db interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, schema Schema) (Status, error) {
+func ReadStatus(ctx context.Context, db rowQuerier, schema Schema) (Status, error) {
 	h, err := known()
 	if err != nil {
 		return Status{}, err
@@ -42,9 +40,7 @@ func ReadStatus(ctx context.Context, db interface {
 	return h.status(ctx, db, schema)
 }
 
-func (h history) status(ctx context.Context, db interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, schema Schema) (Status, error) {
+func (h history) status(ctx context.Context, db rowQuerier, schema Schema) (Status, error) {
 	status := Status{Known: len(h)}
 	var exists bool
 	var s session

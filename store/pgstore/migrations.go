@@ -109,7 +109,7 @@ func (m migration) sql(schema Schema, shards int) (string, error) {
 		"Schema":        schema.quoted(),
 		"SchemaLiteral": quoteLiteral(schema.quoted()),
 		"SchemaText":    escapeLiteral(schema.Name()),
-		"Shards":        numbers(shards),
+		"Shards":        shardsUpTo(shards),
 	})
 	if err != nil {
 		return "", fmt.Errorf("migration %s: %w", m.name, err)
@@ -130,13 +130,4 @@ func (m migration) tables(schema Schema, shards int) []string {
 		}
 	}
 	return tables
-}
-
-// numbers are 0 to n-1.
-func numbers(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }

@@ -5,6 +5,7 @@ package pgstore
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -58,9 +59,21 @@ func (s Schema) sql(statement string) string {
 }
 
 // logSQL fills a statement on one shard's log: {s} is the schema, {log} the
-// table, {seq} its sequence.
+// table, {seq} its sequence, {logname} and {seqname} the two as literals,
+// {shard} its number.
 func (s Schema) logSQL(statement string, shard int) string {
-	return strings.NewReplacer("{s}", s.quoted(), "{log}", s.Log(shard), "{seq}", s.LogSequence(shard)).Replace(statement)
+	log, seq := s.Log(shard), s.LogSequence(shard)
+	return strings.NewReplacer("{s}", s.quoted(), "{log}", log, "{seq}", seq,
+		"{logname}", "'"+quoteLiteral(log)+"'", "{seqname}", "'"+quoteLiteral(seq)+"'", "{shard}", strconv.Itoa(shard)).Replace(statement)
+}
+
+// shardsUpTo are the numbers of n shards, from 0.
+func shardsUpTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 func quoteLiteral(text string) string { return strings.ReplaceAll(text, "'", "''") }

@@ -195,16 +195,13 @@ func (r *statusReader) paused(scan func(...any) error) error {
 }
 
 func (r *statusReader) member(scan func(...any) error) error {
-	var m admin.RelayStatus
-	var routes string
-	var joined, expires int64
-	if err := scan(&m.Owner, &routes, &joined, &expires); err != nil {
+	m, routes, err := scanMember(scan)
+	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal([]byte(routes), &m.Routes); err != nil {
 		return fmt.Errorf("the routes of relay %q: %w", m.Owner, err)
 	}
-	m.JoinedAt, m.Expires = time.UnixMicro(joined).UTC(), time.UnixMicro(expires).UTC()
 	for _, name := range m.Routes {
 		r.route(name).Orphaned = false
 	}

@@ -14,16 +14,13 @@ import (
 // tables that lack migrations, too.
 func Members(ctx context.Context, db *sql.DB) (members []admin.RelayStatus, err error) {
 	err = eachRow(ctx, db, sqlMembers, nil, func(scan func(...any) error) error {
-		var m admin.RelayStatus
-		var routes string
-		var joined, expires int64
-		if err := scan(&m.Owner, &routes, &joined, &expires); err != nil {
+		m, routes, err := scanMember(scan)
+		if err != nil {
 			return err
 		}
 		if json.Unmarshal([]byte(routes), &m.Routes) != nil {
 			m.Routes = nil // somebody has changed them by hand
 		}
-		m.JoinedAt, m.Expires = time.UnixMicro(joined).UTC(), time.UnixMicro(expires).UTC()
 		members = append(members, m)
 		return nil
 	})
@@ -31,4 +28,12 @@ func Members(ctx context.Context, db *sql.DB) (members []admin.RelayStatus, err 
 		return nil, fmt.Errorf("sqlitestore: read which relays are at work: %w", err)
 	}
 	return members, nil
+}
+
+// scanMember reads a row of sqlMembers, and its routes as they are written.
+func scanMember(scan func(...any) error) (m admin.RelayStatus, routes string, err error) {
+	var joined, expires int64
+	err = scan(&m.Owner, &routes, &joined, &expires)
+	m.JoinedAt, m.Expires = time.UnixMicro(joined).UTC(), time.UnixMicro(expires).UTC()
+	return m, routes, err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/pgtest"
 	"github.com/postrider/postrider/store/pgstore"
 	"github.com/postrider/postrider/test/internal/load"
+	"github.com/postrider/postrider/test/internal/programs"
 )
 
 // counter is the built program of test/internal/counter. It is built without the
@@ -114,13 +115,7 @@ func (w *world) bytes() int {
 // eventually waits until check returns nil.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: %v", what, err)
+	programs.Within(t, patience, what, nil, check)
 }
 
 // relay is a counter at work.
